@@ -1,0 +1,114 @@
+//! A test binary's `main`: tests as async functions that share the binary's clusters.
+//!
+//! The usual harness cannot leave tests out with a word, nor end what they share; both matter here.
+
+use crate::{Cluster, Version};
+use anyhow::Result;
+use futures::future::BoxFuture;
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+/// The clusters of a test binary, each started when the first test asks for it.
+#[derive(Default)]
+pub struct Bed {
+    oldest: OnceCell<Cluster>,
+    newest: OnceCell<Cluster>,
+}
+
+impl Bed {
+    /// The shared cluster of a version, with our CRDs in it.
+    pub async fn cluster(&self, version: Version) -> Result<&Cluster> {
+        let cell = match version {
+            Version::Oldest => &self.oldest,
+            Version::Newest => &self.newest,
+        };
+        cell.get_or_try_init(async || {
+            let cluster = Cluster::builder().version(version).start().await?;
+            cluster.install_crds().await?;
+            Ok(cluster)
+        })
+        .await
+    }
+}
+
+/// A test: its name and what it does.
+pub struct Test {
+    name: String,
+    run: Box<dyn FnOnce(Arc<Bed>) -> BoxFuture<'static, Result<()>> + Send>,
+}
+
+impl Test {
+    /// A test that takes the bed.
+    pub fn new<F>(name: &str, run: impl FnOnce(Arc<Bed>) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self {
+            name: name.to_owned(),
+            run: Box::new(move |bed| Box::pin(run(bed))),
+        }
+    }
+}
+
+/// Collects async functions `fn(Arc<Bed>) -> Result<()>` as tests of the same names.
+#[macro_export]
+macro_rules! tests {
+    ($($path:path),* $(,)?) => {
+        vec![$($crate::harness::Test::new(stringify!($path), $path)),*]
+    };
+}
+
+/// The same for functions that also take a [`Version`]; each becomes one test per version.
+#[macro_export]
+macro_rules! tests_on_all_versions {
+    ($($path:path),* $(,)?) => {
+        $crate::Version::ALL
+            .into_iter()
+            .flat_map(|version| {
+                let name = |path: &str| format!("{path} on {}", version.number());
+                vec![$($crate::harness::Test::new(&name(stringify!($path)), move |bed| $path(bed, version))),*]
+            })
+            .collect::<Vec<_>>()
+    };
+}
+
+/// Runs the tests as `cargo test` expects it. With `CONTROL_PLANE=skip` none of them runs, and it says
+/// so.
+pub fn run(tests: Vec<Test>) -> ExitCode {
+    let arguments = Arguments::from_args();
+    let skip = std::env::var("CONTROL_PLANE").is_ok_and(|value| value == "skip");
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => Arc::new(runtime),
+        Err(error) => {
+            eprintln!("no async runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let bed = Arc::new(Bed::default());
+    let count = tests.len();
+    let trials = tests
+        .into_iter()
+        .map(|test| {
+            let (bed, runtime) = (bed.clone(), runtime.clone());
+            let body = move || {
+                // A task, so that a panic in it becomes a failure and drops what the test holds.
+                let task = runtime.spawn((test.run)(bed));
+                match runtime.block_on(task) {
+                    Ok(Ok(())) => Ok(()),
+                    Ok(Err(error)) => Err(Failed::from(format!("{error:?}"))),
+                    Err(panic) => Err(Failed::from(panic.to_string())),
+                }
+            };
+            Trial::test(test.name, body).with_ignored_flag(skip)
+        })
+        .collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // Dropping a cluster ends tasks, which needs the runtime around it.
+    runtime.block_on(async move { drop(bed) });
+    if skip {
+        eprintln!("CONTROL_PLANE=skip: {count} tests that need a control plane were NOT run\n");
+    }
+    conclusion.exit_code()
+}

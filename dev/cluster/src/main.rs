@@ -1,0 +1,120 @@
+//! `cluster up`: a cluster to play with.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand, ValueEnum};
+use cluster::{Cluster, NodeSpec, Provider, Version};
+use std::convert::Infallible;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+
+/// A real Kubernetes control plane on this machine, with simulated nodes.
+#[derive(Parser)]
+#[command(name = "cluster")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a cluster and keep it until Ctrl-C
+    Up {
+        /// How many simulated nodes to start with
+        #[arg(long, default_value_t = 3)]
+        nodes: usize,
+        /// Cloud that the nodes pretend to be of
+        #[arg(long, value_enum, default_value_t = Cloud::Gcp)]
+        provider: Cloud,
+        /// Run the API server of the oldest supported Kubernetes version
+        #[arg(long)]
+        oldest: bool,
+        /// Seconds of silence after which a node is marked Unknown
+        #[arg(long, default_value_t = 40)]
+        node_grace: u64,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Cloud {
+    Gcp,
+    Aws,
+    Azure,
+}
+
+impl From<Cloud> for Provider {
+    fn from(cloud: Cloud) -> Self {
+        match cloud {
+            Cloud::Gcp => Self::Gcp,
+            Cloud::Aws => Self::Aws,
+            Cloud::Azure => Self::Azure,
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        // Failed probes of servers that are just starting are no news.
+        .with_env_filter(
+            EnvFilter::builder()
+                .with_default_directive(LevelFilter::OFF.into())
+                .from_env_lossy(),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    let Command::Up {
+        nodes,
+        provider,
+        oldest,
+        node_grace,
+    } = Cli::parse().command;
+    let version = if oldest { Version::Oldest } else { Version::Newest };
+    tokio::select! {
+        Err(error) = up(version, provider.into(), nodes, Duration::from_secs(node_grace)) => {
+            eprintln!("cluster: {error:#}");
+            ExitCode::FAILURE
+        }
+        () = interrupted() => {
+            eprintln!("removing the cluster");
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// Ctrl-C, or the SIGTERM of `kill` and `timeout`.
+async fn interrupted() {
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        },
+        Err(_) => drop(tokio::signal::ctrl_c().await),
+    }
+}
+
+async fn up(version: Version, provider: Provider, nodes: usize, grace: Duration) -> Result<Infallible> {
+    let start = Instant::now();
+    eprintln!("starting Kubernetes {}", version.number());
+    let cluster = Cluster::builder()
+        .version(version)
+        .node_grace(grace)
+        .start()
+        .await?;
+    cluster.install_crds().await?;
+    cluster
+        .nodes()
+        .create_all(NodeSpec::pool_of(provider, nodes))
+        .await?;
+    eprintln!(
+        "ready after {:.1} s, with {nodes} simulated nodes and our CRDs. Try:\n",
+        start.elapsed().as_secs_f32()
+    );
+    println!("export KUBECONFIG={}", cluster.admin_kubeconfig().display());
+    eprintln!(
+        "kubectl get nodes     (kubectl of this version: {})\n\nCtrl-C removes everything.",
+        cluster.kubectl_path().display()
+    );
+    std::future::pending().await
+}

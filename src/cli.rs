@@ -1,0 +1,54 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+/// Keeps reserved static public IPs attached to healthy cloud VM nodes and makes the right workloads
+/// run there.
+#[derive(Debug, Parser)]
+#[command(name = "ip-address-controller", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print the CustomResourceDefinitions (`ip-address-controller crds | kubectl apply -f -`)
+    Crds,
+    /// Print the version
+    Version,
+}
+
+impl Cli {
+    /// Runs the command; a failure is one line on standard error and a non-zero exit code.
+    pub fn run(self) -> ExitCode {
+        let done = match self.command {
+            Command::Crds => print_crds(),
+            Command::Version => print(&format!("{}\n", env!("CARGO_PKG_VERSION"))),
+        };
+        match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("ip-address-controller: {error:#}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+fn print_crds() -> anyhow::Result<()> {
+    for manifest in crds::manifests() {
+        print(&format!("---\n{}", manifest.to_yaml()?))?;
+    }
+    Ok(())
+}
+
+/// Like `print!`, but a reader that went away early (`| head`) is no fault of ours.
+fn print(text: &str) -> anyhow::Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => Ok(done?),
+    }
+}

@@ -1,0 +1,6 @@
+//! ip-address-controller: keeps reserved static public IPs attached to healthy cloud VM nodes and makes
+//! the right workloads run there.
+
+mod cli;
+
+pub use cli::Cli;
