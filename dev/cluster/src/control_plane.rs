@@ -42,7 +42,7 @@ impl Default for ClusterBuilder {
     fn default() -> Self {
         Self {
             version: Version::Newest,
-            node_grace: Duration::from_secs(8),
+            node_grace: Duration::from_secs(10),
         }
     }
 }
@@ -69,7 +69,7 @@ impl ClusterBuilder {
         let binaries = tokio::task::spawn_blocking(move || Binaries::ensure(self.version)).await??;
         let folder = tempfile::Builder::new().prefix("dev-cluster-").tempdir()?.keep();
         let reaper = Arc::new(Reaper::start(&folder)?);
-        let plan = Plan::new(&folder, binaries, self.node_grace)?;
+        let plan = Plan::new(&folder, binaries, &self)?;
         let components = plan.components(&reaper)?;
         components.etcd.start().await?;
         components.apiserver.start().await?;
@@ -87,7 +87,6 @@ impl ClusterBuilder {
             client,
             components,
             plan,
-            version: self.version,
             folder,
             _reaper: reaper,
         })
@@ -100,7 +99,6 @@ pub struct Cluster {
     client: Client,
     components: Components,
     plan: Plan,
-    version: Version,
     folder: PathBuf,
     _reaper: Arc<Reaper>,
 }
@@ -128,7 +126,7 @@ impl Cluster {
 
     /// Which version the API server has.
     pub fn version(&self) -> Version {
-        self.version
+        self.plan.settings.version
     }
 
     /// etcd.
@@ -387,7 +385,7 @@ async fn wait_for_default_service_account(client: &Client) -> Result<()> {
 struct Plan {
     folder: PathBuf,
     binaries: Binaries,
-    node_grace: Duration,
+    settings: ClusterBuilder,
     pki: Pki,
     etcd: u16,
     apiserver: u16,
@@ -396,13 +394,13 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(folder: &Path, binaries: Binaries, node_grace: Duration) -> Result<Self> {
+    fn new(folder: &Path, binaries: Binaries, settings: &ClusterBuilder) -> Result<Self> {
         std::fs::write(folder.join("audit-policy.json"), AUDIT_POLICY)?;
         Ok(Self {
             pki: Pki::create(folder)?,
             folder: folder.to_owned(),
             binaries,
-            node_grace,
+            settings: settings.clone(),
             etcd: ports::free()?,
             apiserver: ports::free()?,
             controller_manager: ports::free()?,
@@ -515,7 +513,10 @@ impl Plan {
             ),
             "--use-service-account-credentials=true".into(),
             "--node-monitor-period=1s".into(),
-            format!("--node-monitor-grace-period={}s", self.node_grace.as_secs()),
+            format!(
+                "--node-monitor-grace-period={}s",
+                self.settings.node_grace.as_secs()
+            ),
         ]);
         args
     }
@@ -551,6 +552,8 @@ impl Plan {
             // The defaults (20/30) are for clusters that have all day.
             "--kube-api-qps=500".into(),
             "--kube-api-burst=1000".into(),
+            // In front of an older API server they must not ask for APIs that it does not have.
+            format!("--emulated-version={}", self.settings.version.minor()),
         ]
     }
 

@@ -75,7 +75,7 @@ impl Pki {
             params.distinguished_name.push(DnType::OrganizationName, *group);
         }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params)
+        self.sign(&params)
     }
 
     fn server(&self) -> Result<Identity> {
@@ -91,10 +91,10 @@ impl Pki {
             .distinguished_name
             .push(DnType::CommonName, "kube-apiserver");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.sign(params)
+        self.sign(&params)
     }
 
-    fn sign(&self, params: CertificateParams) -> Result<Identity> {
+    fn sign(&self, params: &CertificateParams) -> Result<Identity> {
         let key = KeyPair::generate()?;
         let cert = params.signed_by(&key, &*self.issuer)?;
         Ok(Identity {

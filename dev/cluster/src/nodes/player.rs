@@ -180,7 +180,9 @@ impl Player {
                     .filter(|uid| !relisted.contains(*uid))
                     .cloned()
                     .collect();
-                gone.iter().for_each(|uid| self.drop_pod(uid));
+                for uid in &gone {
+                    self.drop_pod(uid);
+                }
                 relisted.clear();
             }
             watcher::Event::Apply(pod) => self.keep_pod(pod),
@@ -219,12 +221,11 @@ impl Player {
     }
 
     fn schedule(&mut self, task: Task, wait: Duration) {
-        match self.scheduled.get(&task) {
-            Some(key) => self.due.reset(key, wait),
-            None => {
-                let key = self.due.insert(task.clone(), wait);
-                self.scheduled.insert(task, key);
-            }
+        if let Some(key) = self.scheduled.get(&task) {
+            self.due.reset(key, wait);
+        } else {
+            let key = self.due.insert(task.clone(), wait);
+            self.scheduled.insert(task, key);
         }
     }
 
@@ -263,7 +264,7 @@ impl Player {
                         self.next_ip += 1;
                         let [_, a, b, c] = self.next_ip.to_be_bytes();
                         let ip = format!("10.{a}.{b}.{c}");
-                        self.spawn(task, async move { pod.run(&client, &ip).await });
+                        self.spawn(task, async move { pod.run(&client, ip).await });
                     }
                     Next::EndAt(time) if time <= Timestamp::now() => {
                         self.spawn(task, async move { pod.end(&client).await });

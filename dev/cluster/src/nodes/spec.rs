@@ -66,15 +66,10 @@ impl NodeSpec {
         }
     }
 
-    /// `count` nodes `node-1`, `node-2`… of GCP, spread over three zones.
-    pub fn pool(count: usize) -> Vec<Self> {
-        Self::pool_of(Provider::Gcp, count)
-    }
-
-    /// `count` nodes `node-1`, `node-2`… of a cloud, spread over three zones.
-    pub fn pool_of(provider: Provider, count: usize) -> Vec<Self> {
+    /// `count` nodes `PREFIX-1`, `PREFIX-2`… of a cloud, spread over three zones.
+    pub fn pool(provider: Provider, prefix: &str, count: usize) -> Vec<Self> {
         (1..=count)
-            .map(|n| Self::new(provider, &format!("node-{n}"), n - 1))
+            .map(|n| Self::new(provider, &format!("{prefix}-{n}"), n - 1))
             .collect()
     }
 
