@@ -16,6 +16,7 @@ test: check control-plane ## Everything: format, lints, unit and property tests,
 .PHONY: check
 check: fmt lint ## What needs no control plane
 	$(CARGO) test --workspace --lib --bins --test manifests
+	$(CARGO) test --workspace --doc
 
 .PHONY: fmt
 fmt: ## Fails if the code is not formatted
