@@ -310,8 +310,7 @@ pub fn not_in_pool(spec: &Spec, entry: &NodeEntry) -> Reason {
 pub fn zone_of_instance(provider_id: &str) -> &str {
     let mut parts = provider_id.split('/');
     match parts.next() {
-        Some("gce:") => parts.nth(2).unwrap_or_default(),
-        Some("aws:") => parts.nth(2).unwrap_or_default(),
+        Some("gce:" | "aws:") => parts.nth(2).unwrap_or_default(),
         _ => "",
     }
 }

@@ -151,14 +151,14 @@ fn slot<'w>(
     busy: &HashSet<IpAddr>,
 ) -> Slot<'w> {
     let state = state(index, address, recorded);
-    let stale = is_stale(index, address, &state);
+    let outdated = is_stale(index, address, &state);
     Slot {
         claim,
         position,
         address,
         recorded,
         state,
-        stale,
+        stale: outdated,
         released,
         busy: busy.contains(&address),
     }
