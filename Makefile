@@ -15,7 +15,7 @@ test: check control-plane ## Everything: format, lints, unit and property tests,
 
 .PHONY: check
 check: fmt lint ## What needs no control plane
-	$(CARGO) test --workspace --lib --bins --test manifests
+	$(CARGO) test --workspace --lib --bins --test manifests --test properties
 	$(CARGO) test --workspace --doc
 
 .PHONY: fmt
@@ -41,6 +41,10 @@ generate: ## Writes the generated files anew
 .PHONY: bench-cluster
 bench-cluster: control-plane ## How fast the simulated nodes are: 1,000 nodes, 10,000 pods
 	$(CARGO) run --quiet --package cluster -- bench
+
+.PHONY: bench-plan
+bench-plan: ## How long a plan takes for 50 to 5,000 nodes, and what it allocates
+	$(CARGO) run --quiet --release --package plan --example bench
 
 .PHONY: deny
 deny: ## Licences, bans and sources of dependencies (installs cargo-deny if it is missing)

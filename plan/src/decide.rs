@@ -362,7 +362,7 @@ impl<'i, 'w> Planner<'i, 'w> {
         let claim = &self.index.claims[slot.claim];
         if let Some(node) = node {
             let deleted = claim.object.deleting;
-            if !forced && marks::has_marks(self.index.nodes[node].node) {
+            if !forced && marks::has_marks(self.index.nodes[node].node) && !self.marked_for_another(node, number) {
                 return;
             }
             if !forced && !deleted && claim.is_daemon_set() && self.index.live_pods(claim, node) > 0 {
@@ -395,6 +395,15 @@ impl<'i, 'w> Planner<'i, 'w> {
             },
             cause,
         );
+    }
+
+    /// Whether the marks of a node speak of another address that is there too: those stay.
+    fn marked_for_another(&self, node: usize, number: usize) -> bool {
+        let marked = self.index.nodes[node].node.reserved_ip.as_deref().and_then(|text| text.parse().ok());
+        marked.is_some_and(|marked: std::net::IpAddr| {
+            let mut others = self.slots.all.iter().enumerate().filter(|(other, _)| *other != number);
+            others.any(|(_, slot)| slot.address == marked && slot.on_node() == Some(node))
+        })
     }
 
     fn is_own_node(&self, node: usize) -> bool {
@@ -469,7 +478,17 @@ impl<'i, 'w> Planner<'i, 'w> {
             .unwrap_or_default()
     }
 
+    /// What would be done is in `status.plan`; of the address itself the mode is the reason.
+    fn speak_of_plans(&mut self) {
+        for (slot, decision) in self.slots.all.iter().zip(&mut self.decisions) {
+            if decision.moving.is_some() && !self.index.claims[slot.claim].enforces() {
+                decision.reason = Reason::PlanOnly;
+            }
+        }
+    }
+
     pub fn finish(mut self) -> Plan {
+        self.speak_of_plans();
         marks::plan(&mut self);
         pods::plan(&mut self);
         self.finalizers();

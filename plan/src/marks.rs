@@ -25,10 +25,15 @@ fn has(node: &Node, allocation: &str, address: IpAddr) -> bool {
 pub fn plan(planner: &mut Planner<'_, '_>) {
     let index = planner.index;
     let mut wanted: HashMap<usize, (&str, IpAddr)> = HashMap::new();
+    let mut leaving: HashSet<usize> = HashSet::new();
     for (slot, decision) in planner.slots.all.iter().zip(&planner.decisions) {
         let claim = &index.claims[slot.claim];
         if let (Some(node), true, true) = (slot.on_node(), decision.marked, claim.enforces()) {
             wanted.insert(node, (claim.name, slot.address));
+        }
+        // Its marks have to go before it goes, whoever wrote them.
+        if claim.enforces() && decision.moving.is_some() && !slot.busy && !slot.stale {
+            leaving.extend(slot.on_node());
         }
     }
     let kept = untouchable(planner);
@@ -37,7 +42,9 @@ pub fn plan(planner: &mut Planner<'_, '_>) {
         let marks = wanted.get(&number).copied();
         let right = match marks {
             Some((allocation, address)) => has(entry.node, allocation, address),
-            None => !has_marks(entry.node) || kept.contains(&number) || !ours(planner, number, &unsure),
+            None if !has_marks(entry.node) => true,
+            None if leaving.contains(&number) => false,
+            None => kept.contains(&number) || !ours(planner, number, &unsure),
         };
         if !right {
             planner.plan.labels.push(NodeMarks {

@@ -355,8 +355,9 @@ fn conditions(planner: &Planner<'_, '_>, claim: usize, slots: &[usize], attached
         .iter()
         .filter(|lost| lost.claim == claim)
         .collect();
+    let acting = planner.index.claims[claim].enforces();
     let moving = decisions()
-        .filter(|(_, decision)| decision.moving.is_some())
+        .filter(|(_, decision)| acting && decision.moving.is_some())
         .count();
     let waiting = decisions()
         .filter(|(_, decision)| decision.reason == Reason::WaitingForNode)
@@ -367,7 +368,6 @@ fn conditions(planner: &Planner<'_, '_>, claim: usize, slots: &[usize], attached
         .iter()
         .find(|(of, _)| *of == claim)
         .map(|(_, reason)| *reason);
-    let acting = planner.index.claims[claim].enforces();
 
     let summary = format!("{attached} of {reserved} addresses are attached.");
     let settled = moving == 0 && troubled.is_none() && lost.is_empty();
