@@ -20,6 +20,9 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const NOW: Time = Time(1_700_000_000_000);
 
+/// Its name, and how it differs from a world at rest.
+type Situation = (&'static str, fn(&mut World));
+
 /// The sizes of the contract, scaled down by a factor.
 struct Size {
     nodes: usize,
@@ -34,9 +37,13 @@ impl Size {
     }
 }
 
+#[allow(clippy::cast_precision_loss)] // node counts are small
 fn main() {
-    println!("{:<32} {:>7} {:>10} {:>12} {:>12}", "situation", "nodes", "ms a plan", "us a node", "allocations");
-    let situations: [(&str, fn(&mut World)); 4] = [
+    println!(
+        "{:<32} {:>7} {:>10} {:>12} {:>12}",
+        "situation", "nodes", "ms a plan", "us a node", "allocations"
+    );
+    let situations: [Situation; 4] = [
         ("at rest", |_| {}),
         ("first attach of everything", |world| {
             for seen in world.addresses.values_mut() {
@@ -105,7 +112,11 @@ fn provider_id(number: usize) -> String {
 }
 
 fn workload(number: usize) -> WorkloadKey {
-    WorkloadKey { kind: crds::WorkloadKind::Deployment, namespace: "default".into(), name: format!("app-{number}") }
+    WorkloadKey {
+        kind: crds::WorkloadKind::Deployment,
+        namespace: "default".into(),
+        name: format!("app-{number}"),
+    }
 }
 
 fn world(size: &Size) -> World {
@@ -123,9 +134,14 @@ fn world(size: &Size) -> World {
         let view = AddressView::Attached { provider_id: provider_id(number), token: "0".into() };
         world.addresses.insert(address(number), Seen { view, at: NOW });
     }
+    let workloads: Vec<Arc<WorkloadKey>> =
+        (0..size.allocations).map(|number| Arc::new(workload(number))).collect();
+    let names: Vec<Arc<str>> = world.nodes.keys().map(|name| name.as_str().into()).collect();
     for number in 0..size.pods {
-        let (uid, pod) = pod(number, size);
-        world.pods.insert(uid, pod);
+        let owner = number % size.allocations;
+        // On a node of its allocation that holds an address.
+        let pod = pod(number, owner, &workloads[owner], &names[number % size.addresses]);
+        world.pods.insert(format!("pod-{number:06}"), pod);
     }
     // As it is after a while: statuses written, nodes marked.
     for _ in 0..2 {
@@ -137,7 +153,8 @@ fn world(size: &Size) -> World {
             }
         }
         for marks in made.labels {
-            if let (Some(node), Some((allocation, address))) = (world.nodes.get_mut(&marks.node), marks.marks) {
+            if let (Some(node), Some((allocation, address))) = (world.nodes.get_mut(&marks.node), marks.marks)
+            {
                 node.labels.insert(crds::LABEL_READY.into(), "true".into());
                 node.labels.insert(crds::LABEL_ALLOCATION.into(), allocation);
                 node.reserved_ip = Some(address.to_string());
@@ -154,12 +171,20 @@ fn node(number: usize, size: &Size) -> Node {
     labels.insert("topology.kubernetes.io/zone".into(), zone);
     labels.insert("topology.kubernetes.io/region".into(), "us-central1".into());
     labels.insert("pool".into(), format!("pool-{}", number % size.allocations));
-    Node { uid: format!("uid-{number}"), provider_id: provider_id(number), labels, ready: true, ..Node::default() }
+    Node {
+        uid: format!("uid-{number}"),
+        provider_id: provider_id(number),
+        labels,
+        ready: true,
+        ..Node::default()
+    }
 }
 
 fn allocation(number: usize, size: &Size) -> Allocation {
-    let mine: Vec<String> =
-        (0..size.addresses).filter(|n| n % size.allocations == number).map(|n| address(n).to_string()).collect();
+    let mine: Vec<String> = (0..size.addresses)
+        .filter(|n| n % size.allocations == number)
+        .map(|n| address(n).to_string())
+        .collect();
     let spec = parse(&json!({
         "reservedIPs": mine,
         "workloadRef": { "kind": "Deployment", "name": format!("app-{number}") },
@@ -177,19 +202,16 @@ fn allocation(number: usize, size: &Size) -> Allocation {
     }
 }
 
-fn pod(number: usize, size: &Size) -> (String, Pod) {
-    let owner = number % size.allocations;
-    let pod = Pod {
+fn pod(number: usize, owner: usize, workload: &Arc<WorkloadKey>, node: &Arc<str>) -> Pod {
+    Pod {
         namespace: "default".into(),
         name: format!("app-{owner}-{number}"),
-        workload: workload(owner),
-        // On a node of its allocation that holds an address.
-        node: Some(format!("node-{:05}", number % size.addresses)),
+        workload: workload.clone(),
+        node: Some(node.clone()),
         finished: false,
         ready: true,
         deleting: false,
         created: NOW,
         injected: Some([format!("allocation-{owner:03}")].into()),
-    };
-    (format!("pod-{number:06}"), pod)
+    }
 }

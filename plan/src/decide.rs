@@ -6,7 +6,8 @@ use crate::leave::{self, Verdict};
 use crate::notice::Notices;
 use crate::slot::{Slot, Slots, State, is_retained};
 use crate::{Action, FinalizerChange, Place, Plan, Reason, Step, Time, World, marks, pods, status};
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// Decides for the whole world.
 pub fn plan(world: &World, now: Time) -> Plan {
@@ -73,7 +74,7 @@ impl<'i, 'w> Planner<'i, 'w> {
 
     /// Stay or leave, for every address that is on an instance.
     pub fn judge_all(&mut self) {
-        let mut holder_of: HashMap<usize, usize> = HashMap::new();
+        let mut holder_of: FxHashMap<usize, usize> = FxHashMap::default();
         for (number, slot) in self.slots.all.iter().enumerate() {
             let Some(node) = slot.on_node() else { continue };
             // The most important address of a node may stay there; a recorded holder comes first.
@@ -83,25 +84,18 @@ impl<'i, 'w> Planner<'i, 'w> {
             }
         }
         for (number, slot) in self.slots.all.iter().enumerate() {
-            let second = slot
-                .on_node()
-                .is_some_and(|node| holder_of.get(&node) != Some(&number));
+            let second = slot.on_node().is_some_and(|node| holder_of.get(&node) != Some(&number));
             self.decisions[number].verdict = leave::judge(self.index, slot, second, &mut self.notices);
         }
     }
 
     /// Nodes for what is free or has to leave.
     pub fn assign_all(&mut self) {
-        let mut waiting: Vec<usize> = (0..self.slots.all.len())
-            .filter(|number| self.wants_node(*number))
-            .collect();
+        let mut waiting: Vec<usize> =
+            (0..self.slots.all.len()).filter(|number| self.wants_node(*number)).collect();
         waiting.sort_by_key(|number| self.rank(*number));
         // What was promised before a crash is kept, so that a move goes on where it was.
-        waiting.retain(|number| {
-            self.assignment
-                .keep_promise(*number, &self.slots.all[*number])
-                .is_none()
-        });
+        waiting.retain(|number| self.assignment.keep_promise(*number, &self.slots.all[*number]).is_none());
         for number in waiting {
             self.assignment.place(number, &self.slots.all);
         }
@@ -129,17 +123,9 @@ impl<'i, 'w> Planner<'i, 'w> {
     fn rank(&self, number: usize) -> (bool, bool, usize, Time, &'w str) {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
-        let could_stay = matches!(
-            self.decisions[number].verdict,
-            Verdict::Leave { forced: false, .. }
-        ) && matches!(slot.state, State::On { .. });
-        (
-            !claim.enforces(),
-            could_stay,
-            slot.position,
-            claim.object.created,
-            claim.name,
-        )
+        let could_stay = matches!(self.decisions[number].verdict, Verdict::Leave { forced: false, .. })
+            && matches!(slot.state, State::On { .. });
+        (!claim.enforces(), could_stay, slot.position, claim.object.created, claim.name)
     }
 
     /// The single next step of everything.
@@ -152,15 +138,13 @@ impl<'i, 'w> Planner<'i, 'w> {
         }
     }
 
-    fn next_step(&mut self, number: usize, moving: &mut HashMap<usize, usize>) {
+    fn next_step(&mut self, number: usize, moving: &mut FxHashMap<usize, usize>) {
         let slot = &self.slots.all[number];
         match slot.state {
             State::Unknown(message) => self.stuck(number, Reason::CloudUnknown, message),
-            State::NotFound => self.stuck(
-                number,
-                Reason::AddressNotFound,
-                "the cloud account has no such address",
-            ),
+            State::NotFound => {
+                self.stuck(number, Reason::AddressNotFound, "the cloud account has no such address");
+            }
             State::Foreign(holder) => {
                 self.stuck(
                     number,
@@ -172,11 +156,7 @@ impl<'i, 'w> Planner<'i, 'w> {
             _ if slot.busy => self.carry_on(number),
             _ if slot.stale => {
                 self.carry_on(number);
-                self.step(
-                    number,
-                    Action::Verify,
-                    self.decisions[number].moving.unwrap_or(Reason::Attached),
-                );
+                self.step(number, Action::Verify, self.decisions[number].moving.unwrap_or(Reason::Attached));
                 self.notices.wake(self.index.now.plus_seconds(1));
             }
             State::Free { token } if slot.released => {
@@ -203,23 +183,11 @@ impl<'i, 'w> Planner<'i, 'w> {
     /// A step is under way, or its result is being read: nothing new is decided, marks stay as they are.
     fn carry_on(&mut self, number: usize) {
         let slot = &self.slots.all[number];
-        let cause = slot
-            .operation()
-            .and_then(|operation| Reason::from_name(&operation.cause));
+        let cause = slot.operation().and_then(|operation| Reason::from_name(&operation.cause));
         self.decisions[number].moving = Some(cause.unwrap_or(Reason::FirstAttach));
-        let to = slot
-            .operation()
-            .and_then(|operation| operation.to_provider_id.as_deref());
+        let to = slot.operation().and_then(|operation| operation.to_provider_id.as_deref());
         self.decisions[number].target = to.and_then(|to| self.index.node_of_instance(to));
-        self.decide(
-            number,
-            if slot.released {
-                Reason::Releasing
-            } else {
-                Reason::Moving
-            },
-            "",
-        );
+        self.decide(number, if slot.released { Reason::Releasing } else { Reason::Moving }, "");
     }
 
     fn attach(&mut self, number: usize, token: &str) {
@@ -228,14 +196,7 @@ impl<'i, 'w> Planner<'i, 'w> {
             let cause = self.cause_of_attach(number);
             self.decisions[number].moving = Some(cause);
             self.decide(number, Reason::Attaching, "");
-            self.step(
-                number,
-                Action::Attach {
-                    to: self.place(node),
-                    token: token.to_owned(),
-                },
-                cause,
-            );
+            self.step(number, Action::Attach { to: self.place(node), token: token.to_owned() }, cause);
             return;
         }
         if let Some(node) = self.way_back(number) {
@@ -244,10 +205,7 @@ impl<'i, 'w> Planner<'i, 'w> {
             self.decide(number, Reason::Restored, "no other node could take it");
             self.step(
                 number,
-                Action::Attach {
-                    to: self.place(node),
-                    token: token.to_owned(),
-                },
+                Action::Attach { to: self.place(node), token: token.to_owned() },
                 Reason::Restored,
             );
             return;
@@ -256,19 +214,14 @@ impl<'i, 'w> Planner<'i, 'w> {
         self.wait_for_failures(number);
         let detail = self.last_failure(number);
         self.decisions[number].degraded = !detail.is_empty();
-        let reason = if paused {
-            Reason::Paused
-        } else {
-            Reason::WaitingForNode
-        };
+        let reason = if paused { Reason::Paused } else { Reason::WaitingForNode };
         self.decide(number, reason, &detail);
     }
 
     /// The cause of a move that was begun counts to its end.
     fn cause_of_attach(&self, number: usize) -> Reason {
-        let recorded = self.slots.all[number]
-            .operation()
-            .and_then(|operation| Reason::from_name(&operation.cause));
+        let recorded =
+            self.slots.all[number].operation().and_then(|operation| Reason::from_name(&operation.cause));
         recorded.unwrap_or(Reason::FirstAttach)
     }
 
@@ -276,16 +229,12 @@ impl<'i, 'w> Planner<'i, 'w> {
     fn way_back(&self, number: usize) -> Option<usize> {
         let slot = &self.slots.all[number];
         let operation = slot.operation()?;
-        let node = self
-            .index
-            .node_of_instance(operation.from_provider_id.as_deref()?)?;
+        let node = self.index.node_of_instance(operation.from_provider_id.as_deref()?)?;
         let entry = &self.index.nodes[node];
-        let failed = operation.to_provider_id.as_ref().is_some_and(|to| {
-            self.index
-                .world
-                .failures
-                .contains_key(&(slot.address, to.clone()))
-        });
+        let failed = operation
+            .to_provider_id
+            .as_ref()
+            .is_some_and(|to| self.index.world.failures.contains_key(&(slot.address, to.clone())));
         let alive = entry.node.ready && !entry.node.deleting && entry.unfit != Some(Reason::InstanceStopped);
         let claim = &self.index.claims[slot.claim];
         let free = !self.assignment.is_taken(node) && self.assignment.cooling_off(slot, node).is_none();
@@ -295,20 +244,14 @@ impl<'i, 'w> Planner<'i, 'w> {
     fn release(&mut self, number: usize) {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
-        let cause = if claim.object.deleting {
-            Reason::AllocationDeleted
-        } else {
-            Reason::RemovedFromSpec
-        };
+        let cause = if claim.object.deleting { Reason::AllocationDeleted } else { Reason::RemovedFromSpec };
         self.decisions[number].moving = Some(cause);
         self.decide(number, Reason::Releasing, "");
-        let ready = slot
-            .on_node()
-            .is_some_and(|node| self.index.nodes[node].node.ready);
+        let ready = slot.on_node().is_some_and(|node| self.index.nodes[node].node.ready);
         self.detach(number, cause, !ready, None);
     }
 
-    fn keep_or_move(&mut self, number: usize, moving: &mut HashMap<usize, usize>) {
+    fn keep_or_move(&mut self, number: usize, moving: &mut FxHashMap<usize, usize>) {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
         let (cause, forced) = match self.decisions[number].verdict {
@@ -351,26 +294,20 @@ impl<'i, 'w> Planner<'i, 'w> {
     /// for.
     fn detach(&mut self, number: usize, cause: Reason, forced: bool, target: Option<Place>) {
         let slot = &self.slots.all[number];
-        let State::On {
-            node,
-            provider_id,
-            token,
-        } = slot.state
-        else {
+        let State::On { node, provider_id, token } = slot.state else {
             return;
         };
         let claim = &self.index.claims[slot.claim];
         if let Some(node) = node {
             let deleted = claim.object.deleting;
-            if !forced && marks::has_marks(self.index.nodes[node].node) && !self.marked_for_another(node, number) {
+            if !forced
+                && marks::has_marks(self.index.nodes[node].node)
+                && !self.marked_for_another(node, number)
+            {
                 return;
             }
             if !forced && !deleted && claim.is_daemon_set() && self.index.live_pods(claim, node) > 0 {
-                return self.decide(
-                    number,
-                    Reason::WaitingForDaemonSetPod,
-                    "its pod is on its way out",
-                );
+                return self.decide(number, Reason::WaitingForDaemonSetPod, "its pod is on its way out");
             }
             if self.is_own_node(node) && !self.index.world.nobody_took_the_lease && claim.enforces() {
                 self.plan.yield_lease = true;
@@ -386,15 +323,7 @@ impl<'i, 'w> Planner<'i, 'w> {
             node: node.map(|n| self.index.nodes[n].name.to_owned()),
             provider_id: provider_id.to_owned(),
         };
-        self.step(
-            number,
-            Action::Detach {
-                from,
-                token: token.to_owned(),
-                target,
-            },
-            cause,
-        );
+        self.step(number, Action::Detach { from, token: token.to_owned(), target }, cause);
     }
 
     /// Whether the marks of a node speak of another address that is there too: those stay.
@@ -411,16 +340,12 @@ impl<'i, 'w> Planner<'i, 'w> {
     }
 
     /// How many addresses of each claim are on the move by choice already.
-    fn moving_by_choice(&self) -> HashMap<usize, usize> {
-        let mut moving = HashMap::new();
+    fn moving_by_choice(&self) -> FxHashMap<usize, usize> {
+        let mut moving = FxHashMap::default();
         for (number, slot) in self.slots.all.iter().enumerate() {
-            let begun = slot
-                .operation()
-                .is_some_and(|operation| operation.from.is_some() && operation.to.is_some());
-            let forced = matches!(
-                self.decisions[number].verdict,
-                Verdict::Leave { forced: true, .. }
-            );
+            let begun =
+                slot.operation().is_some_and(|operation| operation.from.is_some() && operation.to.is_some());
+            let forced = matches!(self.decisions[number].verdict, Verdict::Leave { forced: true, .. });
             if begun && !slot.released && !forced && self.counts(number) {
                 *moving.entry(slot.claim).or_default() += 1;
             }
@@ -432,19 +357,14 @@ impl<'i, 'w> Planner<'i, 'w> {
     fn counts(&self, number: usize) -> bool {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
-        let from = slot
-            .operation()
-            .and_then(|operation| operation.from_provider_id.as_deref());
+        let from = slot.operation().and_then(|operation| operation.from_provider_id.as_deref());
         let node = slot.on_node().or_else(|| self.index.node_of_instance(from?));
         claim.spec.workload.is_none() || node.is_some_and(|node| self.index.live_pods(claim, node) > 0)
     }
 
     pub fn place(&self, node: usize) -> Place {
         let entry = &self.index.nodes[node];
-        Place {
-            node: Some(entry.name.to_owned()),
-            provider_id: entry.node.provider_id.clone(),
-        }
+        Place { node: Some(entry.name.to_owned()), provider_id: entry.node.provider_id.clone() }
     }
 
     fn step(&mut self, number: usize, action: Action, cause: Reason) {
@@ -474,8 +394,7 @@ impl<'i, 'w> Planner<'i, 'w> {
     fn last_failure(&self, number: usize) -> String {
         let slot = &self.slots.all[number];
         let last = failures_of(self.index.world, slot).max_by_key(|(failure, _)| failure.at);
-        last.map(|(failure, _)| failure.message.clone())
-            .unwrap_or_default()
+        last.map(|(failure, _)| failure.message.clone()).unwrap_or_default()
     }
 
     /// What would be done is in `status.plan`; of the address itself the mode is the reason.
@@ -501,27 +420,18 @@ impl<'i, 'w> Planner<'i, 'w> {
     /// On before anything is attached; off when nothing is left to release.
     fn finalizers(&mut self) {
         for (number, claim) in self.index.claims.iter().enumerate() {
-            let holds = self
-                .slots
-                .all
-                .iter()
-                .enumerate()
-                .any(|(i, slot)| slot.claim == number && self.holds(i));
+            let holds = self.slots.of_claim[number].iter().any(|slot| self.holds(*slot));
             let wanted = claim.enforces() && (!claim.object.deleting || holds);
             if wanted != claim.object.has_finalizer && (!claim.object.deleting || !wanted) {
-                self.plan.finalizers.push(FinalizerChange {
-                    allocation: claim.name.to_owned(),
-                    present: wanted,
-                });
+                self.plan
+                    .finalizers
+                    .push(FinalizerChange { allocation: claim.name.to_owned(), present: wanted });
             }
         }
         for (name, allocation) in &self.index.world.allocations {
             // Nobody can say what an object without a valid spec holds; it must be able to go.
             if allocation.spec.is_err() && allocation.deleting && allocation.has_finalizer {
-                self.plan.finalizers.push(FinalizerChange {
-                    allocation: name.clone(),
-                    present: false,
-                });
+                self.plan.finalizers.push(FinalizerChange { allocation: name.clone(), present: false });
             }
         }
     }
@@ -529,10 +439,8 @@ impl<'i, 'w> Planner<'i, 'w> {
     /// Whether the deletion of its allocation has to wait for this address.
     fn holds(&self, number: usize) -> bool {
         let slot = &self.slots.all[number];
-        let unknown_but_ours = || {
-            slot.recorded
-                .is_some_and(|r| r.provider_id.is_some() || r.operation.is_some())
-        };
+        let unknown_but_ours =
+            || slot.recorded.is_some_and(|r| r.provider_id.is_some() || r.operation.is_some());
         !is_retained(self.index, slot)
             && match slot.state {
                 State::On { .. } => true,
@@ -556,12 +464,5 @@ fn failures_of<'w>(world: &'w World, slot: &Slot<'_>) -> impl Iterator<Item = (&
 fn seniority<'w>(index: &Index<'w>, slot: &Slot<'w>) -> (bool, bool, bool, usize, Time, &'w str) {
     let claim = &index.claims[slot.claim];
     let recorded = slot.recorded.and_then(|r| r.provider_id.as_deref()) == slot.on_instance();
-    (
-        slot.released,
-        !claim.enforces(),
-        !recorded,
-        slot.position,
-        claim.object.created,
-        claim.name,
-    )
+    (slot.released, !claim.enforces(), !recorded, slot.position, claim.object.created, claim.name)
 }

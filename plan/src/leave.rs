@@ -25,18 +25,12 @@ pub enum Verdict {
 
 /// Judges an address on an instance.
 pub fn judge(index: &Index<'_>, slot: &Slot<'_>, second: bool, notices: &mut Notices<'_>) -> Verdict {
-    let State::On {
-        node, provider_id, ..
-    } = slot.state
-    else {
+    let State::On { node, provider_id, .. } = slot.state else {
         return Verdict::Stay(Reason::Attached);
     };
     let claim = &index.claims[slot.claim];
     let Some(node) = node else {
-        return Verdict::Leave {
-            cause: Reason::NodeLost,
-            forced: true,
-        };
+        return Verdict::Leave { cause: Reason::NodeLost, forced: true };
     };
     let lost = match node_lost(index, claim, node, provider_id, notices) {
         Verdict::Stay(reason) => reason,
@@ -93,17 +87,11 @@ fn node_lost(
 /// Whether so many nodes are NotReady at once that it is likelier that the view is wrong.
 pub fn in_storm(index: &Index<'_>, claim: &Claim<'_>, notices: &mut Notices<'_>) -> bool {
     let threshold = usize::try_from(claim.spec.failover.storm_threshold_percent).unwrap_or(100);
-    let not_ready = claim
-        .pool
-        .iter()
-        .filter(|node| !index.nodes[**node].node.ready)
-        .count();
-    if threshold >= 100 || not_ready < STORM_NODES || not_ready * 100 <= threshold * claim.pool.len() {
+    let not_ready = claim.pool.nodes.iter().filter(|node| !index.nodes[**node].node.ready).count();
+    if threshold >= 100 || not_ready < STORM_NODES || not_ready * 100 <= threshold * claim.pool.nodes.len() {
         return false;
     }
-    let over = notices
-        .since(Notice::Storm(claim.name.to_owned()))
-        .plus_seconds(STORM_SECONDS);
+    let over = notices.since(Notice::Storm(claim.name.to_owned())).plus_seconds(STORM_SECONDS);
     notices.wake(over);
     index.now < over
 }
@@ -137,11 +125,7 @@ fn drain(index: &Index<'_>, claim: &Claim<'_>, number: usize, notices: &mut Noti
     let leave = |cause| Verdict::Leave { cause, forced: false };
     let scaled_down = select::scaled_down(node);
     if index.live_pods(claim, number) == 0 {
-        return leave(if scaled_down {
-            Reason::NodeScaledDown
-        } else {
-            Reason::NodeDrained
-        });
+        return leave(if scaled_down { Reason::NodeScaledDown } else { Reason::NodeDrained });
     }
     // `kubectl drain` leaves DaemonSet pods alone; an autoscaler does not wait for them.
     if claim.is_daemon_set() && scaled_down {
@@ -173,10 +157,8 @@ fn held_long_enough(
     if slot.operation().is_some() {
         return true;
     }
-    let free: Time = slot
-        .since()
-        .unwrap_or_default()
-        .plus_seconds(claim.spec.failover.min_hold_seconds.into());
+    let free: Time =
+        slot.since().unwrap_or_default().plus_seconds(claim.spec.failover.min_hold_seconds.into());
     if index.now >= free {
         return true;
     }

@@ -4,7 +4,7 @@ use crate::decide::Planner;
 use crate::slot::State;
 use crate::{Node, NodeMarks};
 use crds::{LABEL_ALLOCATION, LABEL_READY};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::IpAddr;
 
 /// Whether a node has any of our marks.
@@ -24,8 +24,8 @@ fn has(node: &Node, allocation: &str, address: IpAddr) -> bool {
 
 pub fn plan(planner: &mut Planner<'_, '_>) {
     let index = planner.index;
-    let mut wanted: HashMap<usize, (&str, IpAddr)> = HashMap::new();
-    let mut leaving: HashSet<usize> = HashSet::new();
+    let mut wanted: FxHashMap<usize, (&str, IpAddr)> = FxHashMap::default();
+    let mut leaving: FxHashSet<usize> = FxHashSet::default();
     for (slot, decision) in planner.slots.all.iter().zip(&planner.decisions) {
         let claim = &index.claims[slot.claim];
         if let (Some(node), true, true) = (slot.on_node(), decision.marked, claim.enforces()) {
@@ -57,15 +57,15 @@ pub fn plan(planner: &mut Planner<'_, '_>) {
 }
 
 /// Nodes whose marks stay as they are: of what is not known, not moved yet, or not ours to change.
-fn untouchable(planner: &Planner<'_, '_>) -> HashSet<usize> {
+fn untouchable(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
     let index = planner.index;
-    let annotated: HashMap<&str, usize> = index
+    let annotated: FxHashMap<&str, usize> = index
         .nodes
         .iter()
         .enumerate()
         .filter_map(|(number, entry)| Some((entry.node.reserved_ip.as_deref()?, number)))
         .collect();
-    let mut kept = HashSet::new();
+    let mut kept = FxHashSet::default();
     for (slot, decision) in planner.slots.all.iter().zip(&planner.decisions) {
         let claim = &index.claims[slot.claim];
         let retained = slot.released && decision.moving.is_none();
@@ -85,13 +85,10 @@ fn untouchable(planner: &Planner<'_, '_>) -> HashSet<usize> {
 
 /// Whether marks on a node are ours to remove: they name an allocation that acts, or they name none (the
 /// predecessor wrote the label alone) and an allocation that acts knows all about its own addresses.
-fn ours(planner: &Planner<'_, '_>, node: usize, unsure: &HashSet<usize>) -> bool {
+fn ours(planner: &Planner<'_, '_>, node: usize, unsure: &FxHashSet<usize>) -> bool {
     let index = planner.index;
     match index.nodes[node].node.labels.get(LABEL_ALLOCATION) {
-        Some(name) => index
-            .claims
-            .iter()
-            .any(|claim| claim.name == name && claim.enforces()),
+        Some(name) => index.claims.iter().any(|claim| claim.name == name && claim.enforces()),
         None => {
             index.claims.iter().enumerate().any(|(number, claim)| {
                 claim.enforces() && claim.has_in_pool(node) && !unsure.contains(&number)
@@ -100,11 +97,7 @@ fn ours(planner: &Planner<'_, '_>, node: usize, unsure: &HashSet<usize>) -> bool
     }
 }
 
-fn claims_with_unknowns(planner: &Planner<'_, '_>) -> HashSet<usize> {
-    let unknown = planner
-        .slots
-        .all
-        .iter()
-        .filter(|slot| matches!(slot.state, State::Unknown(_)));
+fn claims_with_unknowns(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
+    let unknown = planner.slots.all.iter().filter(|slot| matches!(slot.state, State::Unknown(_)));
     unknown.map(|slot| slot.claim).collect()
 }

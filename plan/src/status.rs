@@ -5,18 +5,12 @@ use crate::slot::{Slot, State, is_retained};
 use crate::{Reason, Time};
 use crds::{IpStatus, Move, NetIPAllocationStatus, Operation, PlannedAction};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use std::collections::BTreeMap;
 
 const HISTORY: usize = 10;
 
 pub fn plan(planner: &mut Planner<'_, '_>) {
-    let mut slots_of: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (number, slot) in planner.slots.all.iter().enumerate() {
-        slots_of.entry(slot.claim).or_default().push(number);
-    }
     for (claim, object) in planner.index.claims.iter().enumerate() {
-        let slots = slots_of.remove(&claim).unwrap_or_default();
-        let status = status(planner, claim, &slots);
+        let status = status(planner, claim, &planner.slots.of_claim[claim]);
         planner.plan.statuses.insert(object.name.to_owned(), status);
     }
     for (name, allocation) in &planner.index.world.allocations {
@@ -30,12 +24,7 @@ pub fn plan(planner: &mut Planner<'_, '_>) {
                 ("Progressing", false, Reason::InvalidSpec, String::new()),
                 ("Degraded", true, Reason::InvalidSpec, message),
             ];
-            set_conditions(
-                &mut status.conditions,
-                &verdicts,
-                allocation.generation,
-                planner.index.now,
-            );
+            set_conditions(&mut status.conditions, &verdicts, allocation.generation, planner.index.now);
             planner.plan.statuses.insert(name.clone(), status);
         }
     }
@@ -54,12 +43,7 @@ fn status(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> NetIPAllo
         ips.extend(ip);
     }
     for lost in planner.slots.lost.iter().filter(|lost| lost.claim == claim) {
-        ips.push(lost_status(
-            object.status.ips.as_slice(),
-            lost.address,
-            lost.winner,
-            planner.index.now,
-        ));
+        ips.push(lost_status(object.status.ips.as_slice(), lost.address, lost.winner, planner.index.now));
     }
     history.truncate(HISTORY);
     ips.sort_by_key(|ip| position(&spec.addresses, &ip.address));
@@ -76,19 +60,10 @@ fn status(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> NetIPAllo
         unattached: count(reserved.saturating_sub(attached)),
         ips,
         history,
-        plan: if planner.index.claims[claim].enforces() {
-            Vec::new()
-        } else {
-            planned(planner, slots)
-        },
+        plan: if planner.index.claims[claim].enforces() { Vec::new() } else { planned(planner, slots) },
     };
     let verdicts = conditions(planner, claim, slots, attached);
-    set_conditions(
-        &mut status.conditions,
-        &verdicts,
-        object.generation,
-        planner.index.now,
-    );
+    set_conditions(&mut status.conditions, &verdicts, object.generation, planner.index.now);
     status
 }
 
@@ -102,10 +77,7 @@ fn listed(addresses: &[std::net::IpAddr], text: &str) -> bool {
 
 fn position(addresses: &[std::net::IpAddr], text: &str) -> usize {
     let address = text.parse().ok();
-    addresses
-        .iter()
-        .position(|listed| Some(*listed) == address)
-        .unwrap_or(usize::MAX)
+    addresses.iter().position(|listed| Some(*listed) == address).unwrap_or(usize::MAX)
 }
 
 /// The entry of an address, and the move that has just ended, if one has. A released address that is
@@ -115,32 +87,22 @@ fn ip_status(planner: &Planner<'_, '_>, number: usize) -> (Option<IpStatus>, Opt
     let index = planner.index;
     let enforces = index.claims[slot.claim].enforces();
     let moved = finished_move(planner, slot, decision);
-    let gone = matches!(
-        slot.state,
-        State::Free { .. } | State::NotFound | State::Foreign(_)
-    ) && !slot.busy
+    let gone = matches!(slot.state, State::Free { .. } | State::NotFound | State::Foreign(_))
+        && !slot.busy
         && !slot.stale;
     let forgotten = slot.position == usize::MAX && (gone || is_retained(index, slot));
     if forgotten {
         return (None, moved);
     }
     let (state, node, provider_id) = place(planner, slot);
-    let unchanged = slot
-        .recorded
-        .filter(|recorded| recorded.state == state && recorded.node == node);
-    let operation = if enforces {
-        operation(planner, number)
-    } else {
-        None
-    };
+    let unchanged = slot.recorded.filter(|recorded| recorded.state == state && recorded.node == node);
+    let operation = if enforces { operation(planner, number) } else { None };
     let ip = IpStatus {
         address: slot.address.to_string(),
         state: state.to_owned(),
         node,
         provider_id,
-        since: unchanged
-            .and_then(|recorded| recorded.since.clone())
-            .or_else(|| Some(index.now.into())),
+        since: unchanged.and_then(|recorded| recorded.since.clone()).or_else(|| Some(index.now.into())),
         reason: Some(decision.reason.as_str().to_owned()),
         message: Some(sentence(planner, slot, decision)),
         operation,
@@ -153,18 +115,12 @@ fn place(planner: &Planner<'_, '_>, slot: &Slot<'_>) -> (&'static str, Option<St
     match slot.state {
         State::Unknown(_) => {
             let recorded = slot.recorded;
-            (
-                "Unknown",
-                recorded.and_then(|r| r.node.clone()),
-                recorded.and_then(|r| r.provider_id.clone()),
-            )
+            ("Unknown", recorded.and_then(|r| r.node.clone()), recorded.and_then(|r| r.provider_id.clone()))
         }
         State::NotFound => ("NotFound", None, None),
         State::Foreign(_) => ("HeldByOther", None, None),
         State::Free { .. } => ("Free", None, None),
-        State::On {
-            node, provider_id, ..
-        } => {
+        State::On { node, provider_id, .. } => {
             let node = node.map(|node| planner.index.nodes[node].name.to_owned());
             let gone = || slot.recorded.and_then(|r| r.node.clone());
             ("Attached", node.or_else(gone), Some(provider_id.to_owned()))
@@ -174,21 +130,15 @@ fn place(planner: &Planner<'_, '_>, slot: &Slot<'_>) -> (&'static str, Option<St
 
 fn lost_status(recorded: &[IpStatus], address: std::net::IpAddr, winner: &str, now: Time) -> IpStatus {
     let text = address.to_string();
-    let before = recorded
-        .iter()
-        .find(|ip| ip.address == text && ip.state == "HeldByOther");
+    let before = recorded.iter().find(|ip| ip.address == text && ip.state == "HeldByOther");
     IpStatus {
         address: text,
         state: "HeldByOther".into(),
         node: None,
         provider_id: None,
-        since: before
-            .and_then(|ip| ip.since.clone())
-            .or_else(|| Some(now.into())),
+        since: before.and_then(|ip| ip.since.clone()).or_else(|| Some(now.into())),
         reason: Some(Reason::HeldByAllocation.as_str().into()),
-        message: Some(format!(
-            "NetIPAllocation {winner} lists it too, and is the older one."
-        )),
+        message: Some(format!("NetIPAllocation {winner} lists it too, and is the older one.")),
         operation: None,
     }
 }
@@ -202,10 +152,8 @@ fn operation(planner: &Planner<'_, '_>, number: usize) -> Option<Operation> {
     }
     let cause = decision.moving?;
     let index = planner.index;
-    let from_provider_id = recorded.map_or_else(
-        || slot.on_instance().map(str::to_owned),
-        |recorded| recorded.from_provider_id.clone(),
-    );
+    let from_provider_id = recorded
+        .map_or_else(|| slot.on_instance().map(str::to_owned), |recorded| recorded.from_provider_id.clone());
     let from = match recorded {
         Some(recorded) => recorded.from.clone(),
         None => slot.on_instance().and(place(planner, slot).1),
@@ -232,16 +180,9 @@ pub fn operation_id(planner: &Planner<'_, '_>, number: usize) -> String {
     let claim = &planner.index.claims[slot.claim];
     let text = format!("{}/{}/{}", claim.object.uid, slot.address, planner.index.now.0);
     // FNV-1a, twice with different starts: 128 bits that depend on the text alone.
-    let hash = |start: u64| {
-        text.bytes().fold(start, |h, byte| {
-            (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
-    };
-    format!(
-        "{:016x}{:016x}",
-        hash(0xcbf2_9ce4_8422_2325),
-        hash(0x8422_2325_cbf2_9ce4)
-    )
+    let hash =
+        |start: u64| text.bytes().fold(start, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{:016x}{:016x}", hash(0xcbf2_9ce4_8422_2325), hash(0x8422_2325_cbf2_9ce4))
 }
 
 fn finished_move(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision) -> Option<Move> {
@@ -250,9 +191,7 @@ fn finished_move(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision
     }
     let recorded = slot.recorded?;
     let now = planner.index.now;
-    let here = slot
-        .on_node()
-        .map(|node| planner.index.nodes[node].name.to_owned());
+    let here = slot.on_node().map(|node| planner.index.nodes[node].name.to_owned());
     match (&recorded.operation, slot.state) {
         (Some(operation), State::On { provider_id, .. })
             if operation.from_provider_id.as_deref() != Some(provider_id) =>
@@ -263,10 +202,7 @@ fn finished_move(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision
             Some(history_entry(slot, operation, None, now))
         }
         (None, State::On { provider_id, .. })
-            if recorded
-                .provider_id
-                .as_deref()
-                .is_some_and(|before| before != provider_id) =>
+            if recorded.provider_id.as_deref().is_some_and(|before| before != provider_id) =>
         {
             Some(Move {
                 address: recorded.address.clone(),
@@ -295,22 +231,10 @@ fn history_entry(slot: &Slot<'_>, operation: &Operation, to: Option<String>, now
 
 /// A sentence for a person.
 fn sentence(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision) -> String {
-    let node = place(planner, slot)
-        .1
-        .map_or_else(String::new, |node| format!("On {node}. "));
-    let target = decision
-        .target
-        .map(|target| format!(" Goes to {}.", planner.index.nodes[target].name));
-    let detail = if decision.detail.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", decision.detail)
-    };
-    format!(
-        "{node}{}{detail}{}",
-        decision.reason.meaning(),
-        target.unwrap_or_default()
-    )
+    let node = place(planner, slot).1.map_or_else(String::new, |node| format!("On {node}. "));
+    let target = decision.target.map(|target| format!(" Goes to {}.", planner.index.nodes[target].name));
+    let detail = if decision.detail.is_empty() { String::new() } else { format!(" ({})", decision.detail) };
+    format!("{node}{}{detail}{}", decision.reason.meaning(), target.unwrap_or_default())
 }
 
 fn planned(planner: &Planner<'_, '_>, slots: &[usize]) -> Vec<PlannedAction> {
@@ -320,9 +244,7 @@ fn planned(planner: &Planner<'_, '_>, slots: &[usize]) -> Vec<PlannedAction> {
             let (slot, decision) = (&planner.slots.all[*number], &planner.decisions[*number]);
             let cause = decision.moving?;
             let from = place(planner, slot).1;
-            let to = decision
-                .target
-                .map(|node| planner.index.nodes[node].name.to_owned());
+            let to = decision.target.map(|node| planner.index.nodes[node].name.to_owned());
             let action = match (&from, &to) {
                 (None, _) => "Attach",
                 (Some(_), Some(_)) => "Move",
@@ -344,41 +266,20 @@ type Verdict = (&'static str, bool, Reason, String);
 fn conditions(planner: &Planner<'_, '_>, claim: usize, slots: &[usize], attached: usize) -> Vec<Verdict> {
     let spec = planner.index.claims[claim].spec;
     let reserved = spec.addresses.len();
-    let decisions = || {
-        slots
-            .iter()
-            .map(|number| (&planner.slots.all[*number], &planner.decisions[*number]))
-    };
-    let lost: Vec<_> = planner
-        .slots
-        .lost
-        .iter()
-        .filter(|lost| lost.claim == claim)
-        .collect();
+    let decisions = || slots.iter().map(|number| (&planner.slots.all[*number], &planner.decisions[*number]));
+    let lost: Vec<_> = planner.slots.lost.iter().filter(|lost| lost.claim == claim).collect();
     let acting = planner.index.claims[claim].enforces();
-    let moving = decisions()
-        .filter(|(_, decision)| acting && decision.moving.is_some())
-        .count();
-    let waiting = decisions()
-        .filter(|(_, decision)| decision.reason == Reason::WaitingForNode)
-        .count();
+    let moving = decisions().filter(|(_, decision)| acting && decision.moving.is_some()).count();
+    let waiting = decisions().filter(|(_, decision)| decision.reason == Reason::WaitingForNode).count();
     let troubled = decisions().find(|(_, decision)| decision.degraded);
-    let note = planner
-        .plan_notes
-        .iter()
-        .find(|(of, _)| *of == claim)
-        .map(|(_, reason)| *reason);
+    let note = planner.plan_notes.iter().find(|(of, _)| *of == claim).map(|(_, reason)| *reason);
 
     let summary = format!("{attached} of {reserved} addresses are attached.");
     let settled = moving == 0 && troubled.is_none() && lost.is_empty();
     let ready = if !acting {
         (false, Reason::PlanOnly)
     } else if attached == reserved && settled {
-        (
-            true,
-            note.filter(|reason| *reason == Reason::MorePodsThanAddresses)
-                .unwrap_or(Reason::AllAttached),
-        )
+        (true, note.filter(|reason| *reason == Reason::MorePodsThanAddresses).unwrap_or(Reason::AllAttached))
     } else if settled && attached > 0 && attached + waiting == reserved && !spec.paused {
         (true, Reason::MoreAddressesThanNodes)
     } else if moving > 0 {
@@ -393,47 +294,31 @@ fn conditions(planner: &Planner<'_, '_>, claim: usize, slots: &[usize], attached
         (false, Reason::NoEligibleNode)
     };
     let degraded = match (troubled, note) {
-        (Some((slot, decision)), _) => (
-            true,
-            decision.reason,
-            format!("{}: {}", slot.address, sentence(planner, slot, decision)),
-        ),
-        (None, Some(Reason::EvictionStopped)) => (
-            true,
-            Reason::EvictionStopped,
-            Reason::EvictionStopped.meaning().to_owned(),
-        ),
+        (Some((slot, decision)), _) => {
+            (true, decision.reason, format!("{}: {}", slot.address, sentence(planner, slot, decision)))
+        }
+        (None, Some(Reason::EvictionStopped)) => {
+            (true, Reason::EvictionStopped, Reason::EvictionStopped.meaning().to_owned())
+        }
         _ => (false, Reason::AllAttached, String::new()),
     };
     let conflict = lost.first().map(|first| {
         let names: Vec<String> = lost.iter().map(|lost| lost.address.to_string()).collect();
-        format!(
-            "{} belong to NetIPAllocation {}, the older one.",
-            names.join(", "),
-            first.winner
-        )
+        format!("{} belong to NetIPAllocation {}, the older one.", names.join(", "), first.winner)
     });
     vec![
         ("Ready", ready.0, ready.1, summary),
         (
             "Progressing",
             moving > 0,
-            if moving > 0 {
-                Reason::Moving
-            } else {
-                Reason::AllAttached
-            },
+            if moving > 0 { Reason::Moving } else { Reason::AllAttached },
             format!("{moving} addresses are on the move."),
         ),
         ("Degraded", degraded.0, degraded.1, degraded.2),
         (
             "Conflict",
             conflict.is_some(),
-            if conflict.is_some() {
-                Reason::HeldByAllocation
-            } else {
-                Reason::AllAttached
-            },
+            if conflict.is_some() { Reason::HeldByAllocation } else { Reason::AllAttached },
             conflict.unwrap_or_default(),
         ),
     ]

@@ -6,10 +6,7 @@ fn crds_are_printed_from_the_types() {
         let path = format!("{}/crds/{}", env!("CARGO_MANIFEST_DIR"), manifest.file);
         let committed = std::fs::read_to_string(&path).expect("readable");
         let printed = manifest.to_yaml().expect("printable");
-        assert!(
-            committed == printed,
-            "{path} differs from the types: run `make generate`"
-        );
+        assert!(committed == printed, "{path} differs from the types: run `make generate`");
     }
 }
 
@@ -22,10 +19,7 @@ fn the_crds_command_prints_every_manifest() {
     assert!(output.status.success());
     let printed = String::from_utf8(output.stdout).expect("text");
     let manifests = crds::manifests();
-    let expected: Vec<_> = manifests
-        .iter()
-        .map(|m| m.to_yaml().expect("printable"))
-        .collect();
+    let expected: Vec<_> = manifests.iter().map(|m| m.to_yaml().expect("printable")).collect();
     let expected = format!("---\n{}", expected.join("---\n"));
     assert_eq!(printed, expected);
 }
@@ -36,8 +30,5 @@ fn the_version_command_prints_the_version() {
         .arg("version")
         .output()
         .expect("runs");
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout).trim(),
-        env!("CARGO_PKG_VERSION")
-    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), env!("CARGO_PKG_VERSION"));
 }

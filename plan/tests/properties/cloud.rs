@@ -69,8 +69,12 @@ impl Cloud {
     /// An instance goes, and its address is free.
     pub fn terminate(&mut self, instance: &str) {
         self.instances.remove(instance);
-        let freed: Vec<IpAddr> =
-            self.addresses.iter().filter(|(_, on)| on.as_deref() == Some(instance)).map(|(a, _)| *a).collect();
+        let freed: Vec<IpAddr> = self
+            .addresses
+            .iter()
+            .filter(|(_, on)| on.as_deref() == Some(instance))
+            .map(|(a, _)| *a)
+            .collect();
         for address in freed {
             self.put(address, None);
         }
@@ -80,6 +84,11 @@ impl Cloud {
     fn check(&self) {
         let held: Vec<&String> = self.addresses.values().flatten().collect();
         let different: BTreeSet<_> = held.iter().collect();
-        assert_eq!(held.len(), different.len(), "two reserved addresses on one instance: {:?}", self.addresses);
+        assert_eq!(
+            held.len(),
+            different.len(),
+            "two reserved addresses on one instance: {:?}",
+            self.addresses
+        );
     }
 }

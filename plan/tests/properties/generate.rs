@@ -89,7 +89,9 @@ pub fn universe(random: &mut Random) -> Universe {
         let names: Vec<String> = universe.nodes.keys().cloned().collect();
         let names_of: BTreeSet<String> = universe.allocations.keys().cloned().collect();
         let created = START.plus_seconds(i64::try_from(number).unwrap_or(0));
-        universe.pods.insert(format!("pod-{number}"), pod(&workload(), random.pick(&names), names_of, created));
+        universe
+            .pods
+            .insert(format!("pod-{number}"), pod(&workload(), random.pick(&names), names_of, created));
     }
     universe
 }
@@ -116,8 +118,13 @@ pub fn random_spec(random: &mut Random, addresses: usize) -> Arc<Spec> {
 /// By hand: to a node that holds nothing, or to a machine outside the cluster.
 pub fn attach_somewhere(random: &mut Random, universe: &mut Universe, address: IpAddr) {
     let held: BTreeSet<&String> = universe.cloud.addresses.values().flatten().collect();
-    let free: Vec<String> = universe.cloud.instances.keys().filter(|instance| !held.contains(instance)).cloned().collect();
-    let place = if random.percent(15) { Some(format!("gce://p/a/foreign-{address}")) } else { random.pick(&free).cloned() };
+    let free: Vec<String> =
+        universe.cloud.instances.keys().filter(|instance| !held.contains(instance)).cloned().collect();
+    let place = if random.percent(15) {
+        Some(format!("gce://p/a/foreign-{address}"))
+    } else {
+        random.pick(&free).cloned()
+    };
     if place.is_some() {
         universe.cloud.put(address, place);
     }
@@ -166,7 +173,8 @@ pub fn garbage_is_planned(random: &mut Random) {
     }
     for node in universe.nodes.values_mut() {
         if random.percent(30) {
-            node.provider_id = ["", "gce://", "aws:///", "///", "azure://x", "gce://p/a/n0"][random.below(6)].into();
+            node.provider_id =
+                ["", "gce://", "aws:///", "///", "azure://x", "gce://p/a/n0"][random.below(6)].into();
             node.reserved_ip = Some(["", "foo", "203.0.113.1", "::"][random.below(4)].into());
         }
     }
@@ -192,7 +200,11 @@ fn garbage_value(random: &mut Random, depth: usize) -> Value {
         _ => {
             let keys = ["name", "kind", "key", "operator", "provider", "zones", "namespace", "values"];
             let count = random.below(4);
-            Value::Object((0..count).map(|_| (keys[random.below(8)].to_owned(), garbage_value(random, depth + 1))).collect())
+            Value::Object(
+                (0..count)
+                    .map(|_| (keys[random.below(8)].to_owned(), garbage_value(random, depth + 1)))
+                    .collect(),
+            )
         }
     }
 }
@@ -200,8 +212,20 @@ fn garbage_value(random: &mut Random, depth: usize) -> Value {
 fn garbage_spec(random: &mut Random) -> Value {
     let mut spec = json!({ "reservedIPs": ["203.0.113.1", "203.0.113.2"], "cloud": { "provider": "gcp" } });
     let fields = [
-        "reservedIPs", "cloud", "workloadRef", "deploymentRef", "nodeSelector", "nodeSelectorTerms", "tolerations",
-        "reconcileInterval", "failover", "strategy", "eviction", "releasePolicy", "mode", "paused",
+        "reservedIPs",
+        "cloud",
+        "workloadRef",
+        "deploymentRef",
+        "nodeSelector",
+        "nodeSelectorTerms",
+        "tolerations",
+        "reconcileInterval",
+        "failover",
+        "strategy",
+        "eviction",
+        "releasePolicy",
+        "mode",
+        "paused",
     ];
     for _ in 0..random.below(4) {
         spec[fields[random.below(fields.len())]] = garbage_value(random, 0);
@@ -210,7 +234,8 @@ fn garbage_spec(random: &mut Random) -> Value {
 }
 
 fn garbage_status(random: &mut Random) -> Value {
-    let words = ["", "foo", "203.0.113.1", "203.0.113.2", "203.0.113.9", "gce://p/a/n0", "n0", "n7", "FirstAttach"];
+    let words =
+        ["", "foo", "203.0.113.1", "203.0.113.2", "203.0.113.9", "gce://p/a/n0", "n0", "n7", "FirstAttach"];
     let mut word = || json!(words[random.below(words.len())]);
     let operation = json!({
         "id": word(), "cause": word(), "from": word(), "fromProviderID": word(), "to": word(), "toProviderID": word(),

@@ -131,7 +131,9 @@ fn change_labels(random: &mut Random, universe: &mut Universe, name: &str) {
 
 fn change_spec(random: &mut Random, universe: &mut Universe) {
     let names: Vec<String> = universe.allocations.keys().cloned().collect();
-    let Some(allocation) = random.pick(&names).and_then(|name| universe.allocations.get_mut(name)) else { return };
+    let Some(allocation) = random.pick(&names).and_then(|name| universe.allocations.get_mut(name)) else {
+        return;
+    };
     let count = universe.cloud.addresses.len();
     allocation.generation += 1;
     allocation.spec = Ok(generate::random_spec(random, count));
@@ -157,7 +159,10 @@ fn delete_allocation(random: &mut Random, universe: &mut Universe) {
 fn settle(random: &mut Random, universe: &mut Universe) {
     for _ in 0..PEACE {
         let plan = universe.observe_and_plan();
-        let quiet = plan.steps.is_empty() && plan.labels.is_empty() && plan.finalizers.is_empty() && plan.evictions.is_empty();
+        let quiet = plan.steps.is_empty()
+            && plan.labels.is_empty()
+            && plan.finalizers.is_empty()
+            && plan.evictions.is_empty();
         for step in &plan.steps {
             universe.act(step, Luck::Good);
         }
@@ -181,9 +186,15 @@ fn at_rest(universe: &mut Universe) {
     let before = universe.clone();
     universe.now = universe.now.plus_seconds(3600);
     let plan = universe.observe_and_plan();
-    assert!(plan.steps.is_empty() && plan.labels.is_empty() && plan.finalizers.is_empty(), "not at rest: {plan:#?}");
+    assert!(
+        plan.steps.is_empty() && plan.labels.is_empty() && plan.finalizers.is_empty(),
+        "not at rest: {plan:#?}"
+    );
     for (name, allocation) in &before.allocations {
-        assert_eq!(allocation.status, universe.allocations[name].status, "status of {name} changed with time alone");
+        assert_eq!(
+            allocation.status, universe.allocations[name].status,
+            "status of {name} changed with time alone"
+        );
         assert!(!allocation.deleting, "{name} was not let go: {:#?}", allocation.status);
     }
     right_marks(universe);
@@ -194,14 +205,18 @@ fn at_rest(universe: &mut Universe) {
 /// Marked if and only if it holds an address of an allocation that acts.
 fn right_marks(universe: &Universe) {
     for (name, node) in &universe.nodes {
-        let held = universe.cloud.addresses.iter().find(|(_, on)| on.as_deref() == Some(node.provider_id.as_str()));
+        let held =
+            universe.cloud.addresses.iter().find(|(_, on)| on.as_deref() == Some(node.provider_id.as_str()));
         let owner = held.and_then(|(address, _)| owner(universe, &address.to_string()));
         let marked = node.labels.get(crds::LABEL_ALLOCATION);
         if let Some((owner, true)) = owner {
             assert_eq!(marked, Some(&owner), "{name} holds an address of {owner}\n{}", picture(universe));
             assert_eq!(node.labels.get(crds::LABEL_READY).map(String::as_str), Some("true"), "{name}");
         } else if owner.is_none() && marked.is_some_and(|name| acts(universe, name)) {
-            panic!("{name} is marked for {marked:?} and holds nothing of it: {:#?}", universe.cloud.addresses);
+            panic!(
+                "{name} is marked for {marked:?} and holds nothing of it: {:#?}",
+                universe.cloud.addresses
+            );
         }
     }
 }
@@ -235,7 +250,8 @@ fn nothing_left_undone(universe: &Universe) {
             continue;
         }
         for (node_name, node) in &universe.nodes {
-            let held = universe.cloud.addresses.values().any(|on| on.as_deref() == Some(node.provider_id.as_str()));
+            let held =
+                universe.cloud.addresses.values().any(|on| on.as_deref() == Some(node.provider_id.as_str()));
             let selected = spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
             let running = universe.cloud.instances.get(&node.provider_id) == Some(&true);
             let fit = node.ready && !node.unschedulable && selected && running && !held;
@@ -248,7 +264,10 @@ fn nothing_left_undone(universe: &Universe) {
 pub fn picture(universe: &Universe) -> String {
     let mut lines = vec![format!("now {}", universe.now.0)];
     for (name, node) in &universe.nodes {
-        lines.push(format!("{name}: {:?} ready {} cordoned {} labels {:?}", node.provider_id, node.ready, node.unschedulable, node.labels));
+        lines.push(format!(
+            "{name}: {:?} ready {} cordoned {} labels {:?}",
+            node.provider_id, node.ready, node.unschedulable, node.labels
+        ));
     }
     for (address, on) in &universe.cloud.addresses {
         lines.push(format!("{address} on {on:?}"));

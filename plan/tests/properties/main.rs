@@ -4,6 +4,8 @@
 //! 25,000; four properties), `PLAN_SEED` repeats one. Seeds that once failed are kept in `seeds.txt` and
 //! run first.
 
+#![allow(clippy::panic, clippy::expect_used)] // tests
+
 mod cloud;
 mod generate;
 mod history;
@@ -27,7 +29,10 @@ fn check(name: &str, property: impl Fn(&mut Random)) {
     };
     for seed in seeds {
         let outcome = catch_unwind(AssertUnwindSafe(|| property(&mut Random::new(seed))));
-        assert!(outcome.is_ok(), "{name} fails for seed {seed}: repeat it with PLAN_SEED={seed}, then keep it in seeds.txt");
+        assert!(
+            outcome.is_ok(),
+            "{name} fails for seed {seed}: repeat it with PLAN_SEED={seed}, then keep it in seeds.txt"
+        );
     }
 }
 

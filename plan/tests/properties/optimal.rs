@@ -17,9 +17,13 @@ pub fn run(random: &mut Random) {
         for step in &plan.steps {
             universe.act(step, Luck::Good);
         }
-        universe.now = plan.wake_at.filter(|_| plan.steps.is_empty()).unwrap_or(universe.now.plus_millis(500));
+        universe.now =
+            plan.wake_at.filter(|_| plan.steps.is_empty()).unwrap_or(universe.now.plus_millis(500));
     }
-    let left = before.iter().filter(|(address, on)| on.is_some() && universe.cloud.addresses[address] != **on).count();
+    let left = before
+        .iter()
+        .filter(|(address, on)| on.is_some() && universe.cloud.addresses[address] != **on)
+        .count();
     assert_eq!(universe.cloud.attaches, most, "attaches");
     assert_eq!(universe.cloud.detaches, left, "every address that moved moved once");
 }
@@ -42,7 +46,8 @@ fn quiet_universe(random: &mut Random) -> Universe {
         universe.cloud.addresses.insert(address(number), None);
     }
     for number in 0..=random.below(2) {
-        let mine: Vec<String> = (0..addresses).filter(|n| n % 3 == number).map(|n| address(n).to_string()).collect();
+        let mine: Vec<String> =
+            (0..addresses).filter(|n| n % 3 == number).map(|n| address(n).to_string()).collect();
         if mine.is_empty() {
             continue;
         }
@@ -74,7 +79,11 @@ fn place_some(random: &mut Random, universe: &mut Universe) {
     }
 }
 
-fn selects(universe: &Universe, address: IpAddr, labels: &std::collections::BTreeMap<String, String>) -> bool {
+fn selects(
+    universe: &Universe,
+    address: IpAddr,
+    labels: &std::collections::BTreeMap<String, String>,
+) -> bool {
     let Some((name, _)) = owner(universe, &address.to_string()) else { return false };
     let spec = universe.allocations[&name].spec.as_ref().expect("valid");
     spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))

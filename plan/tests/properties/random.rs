@@ -1,4 +1,4 @@
-//! A small deterministic source of randomness (SplitMix64).
+//! A small deterministic source of randomness (`SplitMix64`).
 
 pub struct Random(u64);
 

@@ -4,8 +4,8 @@ use crate::cloud::{Cloud, Refusal};
 use crate::random::Random;
 use plan::parse::Spec;
 use plan::{
-    Action, AddressView, Allocation, Failure, FailureClass, InFlight, InstanceView, LastWrite, Node, Notice, Plan, Pod,
-    Seen, Step, Time, WorkloadKey, World, WriteKind, plan,
+    Action, AddressView, Allocation, Failure, FailureClass, InFlight, InstanceView, LastWrite, Node, Notice,
+    Plan, Pod, Seen, Step, Time, WorkloadKey, World, WriteKind, plan,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -59,7 +59,11 @@ impl Universe {
             nodes: self.nodes.clone(),
             pods: self.pods.clone(),
             addresses: self.cloud.addresses.keys().map(|a| (*a, self.seen(*a))).collect(),
-            instances: self.nodes.values().map(|node| (node.provider_id.clone(), self.instance(node))).collect(),
+            instances: self
+                .nodes
+                .values()
+                .map(|node| (node.provider_id.clone(), self.instance(node)))
+                .collect(),
             in_flight: self.memory.started.iter().map(in_flight).collect(),
             last_write: self.memory.last_write.clone(),
             failures: self.memory.failures.clone(),
@@ -85,7 +89,9 @@ impl Universe {
             _ if self.silent.contains(&address) => AddressView::Unknown { message: "no answer".into() },
             None => AddressView::NotFound,
             Some(None) => AddressView::Free { token: self.cloud.token(address) },
-            Some(Some(on)) => AddressView::Attached { provider_id: on.clone(), token: self.cloud.token(address) },
+            Some(Some(on)) => {
+                AddressView::Attached { provider_id: on.clone(), token: self.cloud.token(address) }
+            }
         }
     }
 
@@ -121,7 +127,9 @@ impl Universe {
         }
         self.allocations.retain(|_, allocation| !allocation.deleting || allocation.has_finalizer);
         for marks in &plan.labels {
-            let Some(node) = self.nodes.get_mut(&marks.node).filter(|node| node.uid == marks.uid) else { continue };
+            let Some(node) = self.nodes.get_mut(&marks.node).filter(|node| node.uid == marks.uid) else {
+                continue;
+            };
             node.labels.remove(crds::LABEL_READY);
             node.labels.remove(crds::LABEL_ALLOCATION);
             node.reserved_ip = None;
@@ -186,18 +194,27 @@ impl Universe {
         }
     }
 
-    fn remember(&mut self, address: IpAddr, kind: WriteKind, instance: String, outcome: Result<(), FailureClass>) {
+    fn remember(
+        &mut self,
+        address: IpAddr,
+        kind: WriteKind,
+        instance: String,
+        outcome: Result<(), FailureClass>,
+    ) {
         let succeeded = outcome.is_ok();
         let key = (address, instance.clone());
         match outcome {
             Ok(()) => drop(self.memory.failures.remove(&key)),
             Err(class) => {
                 let attempts = self.memory.failures.get(&key).map_or(0, |failure| failure.attempts) + 1;
-                let failure = Failure { at: self.now, attempts, class, message: "no".into(), retry_after: None };
+                let failure =
+                    Failure { at: self.now, attempts, class, message: "no".into(), retry_after: None };
                 self.memory.failures.insert(key, failure);
             }
         }
-        self.memory.last_write.insert(address, LastWrite { at: self.now, kind, provider_id: instance, succeeded });
+        self.memory
+            .last_write
+            .insert(address, LastWrite { at: self.now, kind, provider_id: instance, succeeded });
     }
 
     /// Lets pods that were evicted or drained come back where they may run.
@@ -205,7 +222,9 @@ impl Universe {
         let home: Vec<String> = self
             .nodes
             .iter()
-            .filter(|(_, node)| node.ready && !node.unschedulable && node.labels.contains_key(crds::LABEL_READY))
+            .filter(|(_, node)| {
+                node.ready && !node.unschedulable && node.labels.contains_key(crds::LABEL_READY)
+            })
             .map(|(name, _)| name.clone())
             .collect();
         if let Some(node) = random.pick(&home) {
@@ -228,8 +247,8 @@ pub fn pod(workload: &WorkloadKey, node: Option<&String>, injected: BTreeSet<Str
     Pod {
         namespace: workload.namespace.clone(),
         name: format!("{}-{}", workload.name, created.0),
-        workload: workload.clone(),
-        node: node.cloned(),
+        workload: Arc::new(workload.clone()),
+        node: node.map(|name| name.as_str().into()),
         finished: false,
         ready: node.is_some(),
         deleting: false,
@@ -245,7 +264,10 @@ fn check_plan(world: &World, plan: &Plan) {
         let allocation = &world.allocations[&step.allocation];
         let recorded = allocation.status.ips.iter().any(|ip| ip.address == step.address.to_string());
         let spec: Option<&Arc<Spec>> = allocation.spec.as_ref().ok();
-        assert!(spec.is_some_and(|spec| spec.addresses.contains(&step.address)) || recorded, "not ours: {step:?}");
+        assert!(
+            spec.is_some_and(|spec| spec.addresses.contains(&step.address)) || recorded,
+            "not ours: {step:?}"
+        );
         if step.action == Action::Verify {
             continue;
         }
@@ -301,10 +323,14 @@ fn check_detach_from_healthy(world: &World, step: &Step, name: &str, node: &Node
     let Ok(spec) = &allocation.spec else { return };
     let listed = spec.addresses.contains(&step.address) && !allocation.deleting;
     let live = world.pods.values().any(|pod| {
-        Some(&pod.workload) == spec.workload.as_ref() && pod.node.as_deref() == Some(name) && !pod.finished
+        Some(&*pod.workload) == spec.workload.as_ref() && pod.node.as_deref() == Some(name) && !pod.finished
     });
     let selected = spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
-    let begun = allocation.status.ips.iter().any(|ip| ip.address == step.address.to_string() && ip.operation.is_some());
+    let begun = allocation
+        .status
+        .ips
+        .iter()
+        .any(|ip| ip.address == step.address.to_string() && ip.operation.is_some());
     let second = world
         .addresses
         .iter()
