@@ -155,8 +155,8 @@ fn world(size: &Size) -> World {
         for marks in made.labels {
             if let (Some(node), Some((allocation, address))) = (world.nodes.get_mut(&marks.node), marks.marks)
             {
-                node.labels.insert(crds::LABEL_READY.into(), "true".into());
-                node.labels.insert(crds::LABEL_ALLOCATION.into(), allocation);
+                node.labels.insert(crds::LABEL_READY, "true");
+                node.labels.insert(crds::LABEL_ALLOCATION, &allocation);
                 node.reserved_ip = Some(address.to_string());
             }
         }
@@ -174,7 +174,7 @@ fn node(number: usize, size: &Size) -> Node {
     Node {
         uid: format!("uid-{number}"),
         provider_id: provider_id(number),
-        labels,
+        labels: labels.into(),
         ready: true,
         ..Node::default()
     }

@@ -8,9 +8,6 @@ use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-const REGION: &str = "topology.kubernetes.io/region";
-const ZONE: &str = "topology.kubernetes.io/zone";
-
 /// A node and what holds for it whatever allocation asks.
 pub struct NodeEntry<'w> {
     pub name: &'w str,
@@ -173,7 +170,7 @@ impl<'w> Index<'w> {
 type Instances<'w> = FxHashMap<&'w str, &'w InstanceView>;
 
 fn entry<'w>(world: &'w World, instances: &Instances<'w>, name: &'w str, node: &'w Node) -> NodeEntry<'w> {
-    let zone = node.labels.get(ZONE).map_or("", String::as_str);
+    let zone = node.labels.zone();
     let instance = instances.get(node.provider_id.as_str()).copied();
     NodeEntry { name, node, zone, unfit: unfit(world, name, node, instance) }
 }
@@ -246,8 +243,8 @@ impl<'n, 'w> Pools<'n, 'w> {
         let mut by_label: FxHashMap<_, Vec<usize>> = FxHashMap::default();
         for (i, entry) in nodes.iter().enumerate() {
             for key in &keys {
-                if let Some((key, value)) = entry.node.labels.get_key_value(*key) {
-                    by_label.entry((key.as_str(), value.as_str())).or_default().push(i);
+                if let Some(value) = entry.node.labels.get(key) {
+                    by_label.entry((*key, value)).or_default().push(i);
                 }
             }
         }
@@ -260,7 +257,8 @@ impl<'n, 'w> Pools<'n, 'w> {
         if let Some(pool) = self.made.get(&key) {
             return pool.clone();
         }
-        let fits = |i: &usize| selected(spec, &self.nodes[*i]) && in_place(spec, &self.nodes[*i]);
+        // The list by label is made by the first one.
+        let fits = |i: &usize| in_place(spec, &self.nodes[*i]) && selected_but_first(spec, &self.nodes[*i]);
         let nodes: Vec<usize> = match spec.node_selector.first_key_value() {
             Some((key, value)) => {
                 let listed = self.by_label.get(&(key.as_str(), value.as_str()));
@@ -276,13 +274,19 @@ impl<'n, 'w> Pools<'n, 'w> {
 }
 
 fn selected(spec: &Spec, entry: &NodeEntry) -> bool {
-    spec.node_selector.iter().all(|(key, value)| entry.node.labels.get(key) == Some(value))
+    let first = spec.node_selector.first_key_value();
+    first.is_none_or(|(key, value)| entry.node.labels.get(key) == Some(value))
+        && selected_but_first(spec, entry)
+}
+
+fn selected_but_first(spec: &Spec, entry: &NodeEntry) -> bool {
+    spec.node_selector.iter().skip(1).all(|(key, value)| entry.node.labels.get(key) == Some(value))
         && (spec.terms.is_empty() || select::matches_any_term(&spec.terms, entry.name, entry.node))
 }
 
 fn in_place(spec: &Spec, entry: &NodeEntry) -> bool {
     of_cloud(spec.provider, &entry.node.provider_id)
-        && spec.region.as_ref().is_none_or(|region| entry.node.labels.get(REGION) == Some(region))
+        && spec.region.as_ref().is_none_or(|region| entry.node.labels.region() == Some(region))
         && (spec.zones.is_empty() || spec.zones.iter().any(|zone| zone == entry.zone))
 }
 

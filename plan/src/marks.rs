@@ -3,22 +3,22 @@
 use crate::decide::Planner;
 use crate::slot::State;
 use crate::{Node, NodeMarks};
-use crds::{LABEL_ALLOCATION, LABEL_READY};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::IpAddr;
 
 /// Whether a node has any of our marks.
 pub fn has_marks(node: &Node) -> bool {
-    node.labels.contains_key(LABEL_READY)
-        || node.labels.contains_key(LABEL_ALLOCATION)
-        || node.reserved_ip.is_some()
+    node.labels.ready().is_some() || node.labels.allocation().is_some() || node.reserved_ip.is_some()
+}
+
+/// Whether a node says that an allocation has an address there.
+pub fn is_home(node: &Node, allocation: &str) -> bool {
+    node.labels.ready() == Some("true") && node.labels.allocation() == Some(allocation)
 }
 
 /// Whether a node has exactly these marks.
 fn has(node: &Node, allocation: &str, address: IpAddr) -> bool {
-    let label = |key: &str| node.labels.get(key).map(String::as_str);
-    label(LABEL_READY) == Some("true")
-        && label(LABEL_ALLOCATION) == Some(allocation)
+    is_home(node, allocation)
         && node.reserved_ip.as_deref().and_then(|text| text.parse().ok()) == Some(address)
 }
 
@@ -87,7 +87,7 @@ fn untouchable(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
 /// predecessor wrote the label alone) and an allocation that acts knows all about its own addresses.
 fn ours(planner: &Planner<'_, '_>, node: usize, unsure: &FxHashSet<usize>) -> bool {
     let index = planner.index;
-    match index.nodes[node].node.labels.get(LABEL_ALLOCATION) {
+    match index.nodes[node].node.labels.allocation() {
         Some(name) => index.claims.iter().any(|claim| claim.name == name && claim.enforces()),
         None => {
             index.claims.iter().enumerate().any(|(number, claim)| {

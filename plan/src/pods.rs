@@ -3,8 +3,8 @@
 use crate::decide::Planner;
 use crate::index::PodEntry;
 use crate::slot::{Slot, State};
-use crate::{Eviction, InstanceView, Notice, Pod, Reason, TemplateChange, WorkloadKey, select};
-use crds::{LABEL_ALLOCATION, LABEL_READY, WorkloadKind};
+use crate::{Eviction, InstanceView, Notice, Pod, Reason, TemplateChange, WorkloadKey, marks, select};
+use crds::WorkloadKind;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,9 +102,7 @@ fn home_nodes(planner: &Planner<'_, '_>, claims: &[usize]) -> FxHashSet<usize> {
     slots
         .filter_map(|slot| {
             let node = slot.on_node()?;
-            let labels = &index.nodes[node].node.labels;
-            let marked = labels.get(LABEL_READY).is_some_and(|value| value == "true")
-                && labels.get(LABEL_ALLOCATION).map(String::as_str) == Some(index.claims[slot.claim].name);
+            let marked = marks::is_home(index.nodes[node].node, index.claims[slot.claim].name);
             marked.then_some(node)
         })
         .collect()

@@ -10,10 +10,7 @@ pub fn matches_any_term(terms: &[NodeSelectorTerm], name: &str, node: &Node) -> 
     terms.iter().any(|term| {
         let empty = term.match_expressions.is_empty() && term.match_fields.is_empty();
         !empty
-            && term
-                .match_expressions
-                .iter()
-                .all(|r| satisfies(r, node.labels.get(&r.key).map(String::as_str)))
+            && term.match_expressions.iter().all(|r| satisfies(r, node.labels.get(&r.key)))
             && term.match_fields.iter().all(|r| r.key == "metadata.name" && satisfies(r, Some(name)))
     })
 }

@@ -2,7 +2,7 @@
 //! worlds are equal whatever order their parts arrived in.
 
 use crate::parse::{Fault, Spec};
-use crate::{Reason, Time};
+use crate::{Labels, Reason, Time};
 use crds::{NetIPAllocationStatus, WorkloadKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -71,7 +71,7 @@ pub struct Node {
     /// `spec.providerID`.
     pub provider_id: String,
     /// Labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Our annotation with the address it holds, as stored.
     pub reserved_ip: Option<String>,
     /// Its Ready condition is True.

@@ -29,7 +29,8 @@ pub fn node(number: usize, pool: &str) -> Node {
             ("pool".to_owned(), pool.to_owned()),
             ("topology.kubernetes.io/zone".to_owned(), zone.to_owned()),
             (format!("extra-{}", number % 2), "yes".to_owned()),
-        ]),
+        ])
+        .into(),
         ready: true,
         ..Node::default()
     }

@@ -120,12 +120,12 @@ fn recreate(universe: &mut Universe, name: &str) {
 fn change_labels(random: &mut Random, universe: &mut Universe, name: &str) {
     let Some(node) = universe.nodes.get_mut(name) else { return };
     let pool = if random.percent(50) { "p" } else { "q" };
-    node.labels.insert("pool".into(), pool.into());
+    node.labels.insert("pool", pool);
     if random.percent(30) {
         node.labels.remove(crds::LABEL_READY);
     }
     if random.percent(30) {
-        node.labels.insert(crds::LABEL_READY.into(), "true".into());
+        node.labels.insert(crds::LABEL_READY, "true");
     }
 }
 
@@ -208,10 +208,15 @@ fn right_marks(universe: &Universe) {
         let held =
             universe.cloud.addresses.iter().find(|(_, on)| on.as_deref() == Some(node.provider_id.as_str()));
         let owner = held.and_then(|(address, _)| owner(universe, &address.to_string()));
-        let marked = node.labels.get(crds::LABEL_ALLOCATION);
+        let marked = node.labels.allocation();
         if let Some((owner, true)) = owner {
-            assert_eq!(marked, Some(&owner), "{name} holds an address of {owner}\n{}", picture(universe));
-            assert_eq!(node.labels.get(crds::LABEL_READY).map(String::as_str), Some("true"), "{name}");
+            assert_eq!(
+                marked,
+                Some(owner.as_str()),
+                "{name} holds an address of {owner}\n{}",
+                picture(universe)
+            );
+            assert_eq!(node.labels.ready(), Some("true"), "{name}");
         } else if owner.is_none() && marked.is_some_and(|name| acts(universe, name)) {
             panic!(
                 "{name} is marked for {marked:?} and holds nothing of it: {:#?}",
@@ -252,7 +257,8 @@ fn nothing_left_undone(universe: &Universe) {
         for (node_name, node) in &universe.nodes {
             let held =
                 universe.cloud.addresses.values().any(|on| on.as_deref() == Some(node.provider_id.as_str()));
-            let selected = spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
+            let selected =
+                spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value.as_str()));
             let running = universe.cloud.instances.get(&node.provider_id) == Some(&true);
             let fit = node.ready && !node.unschedulable && selected && running && !held;
             assert!(!fit, "{address} of {name} is free, and {node_name} could take it");

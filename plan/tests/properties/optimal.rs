@@ -79,14 +79,10 @@ fn place_some(random: &mut Random, universe: &mut Universe) {
     }
 }
 
-fn selects(
-    universe: &Universe,
-    address: IpAddr,
-    labels: &std::collections::BTreeMap<String, String>,
-) -> bool {
+fn selects(universe: &Universe, address: IpAddr, labels: &plan::Labels) -> bool {
     let Some((name, _)) = owner(universe, &address.to_string()) else { return false };
     let spec = universe.allocations[&name].spec.as_ref().expect("valid");
-    spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value.as_str()))
 }
 
 /// How many of the addresses that are free or on a bad node can be on a good one; whatever is on a good

@@ -134,8 +134,8 @@ impl Universe {
             node.labels.remove(crds::LABEL_ALLOCATION);
             node.reserved_ip = None;
             if let Some((allocation, address)) = &marks.marks {
-                node.labels.insert(crds::LABEL_READY.into(), "true".into());
-                node.labels.insert(crds::LABEL_ALLOCATION.into(), allocation.clone());
+                node.labels.insert(crds::LABEL_READY, "true");
+                node.labels.insert(crds::LABEL_ALLOCATION, allocation);
                 node.reserved_ip = Some(address.to_string());
             }
         }
@@ -222,9 +222,7 @@ impl Universe {
         let home: Vec<String> = self
             .nodes
             .iter()
-            .filter(|(_, node)| {
-                node.ready && !node.unschedulable && node.labels.contains_key(crds::LABEL_READY)
-            })
+            .filter(|(_, node)| node.ready && !node.unschedulable && node.labels.ready().is_some())
             .map(|(name, _)| name.clone())
             .collect();
         if let Some(node) = random.pick(&home) {
@@ -318,14 +316,14 @@ fn healthy(world: &World, node: &Node) -> bool {
 
 /// A healthy node loses its address only marks first, and not while a drain waits for live pods.
 fn check_detach_from_healthy(world: &World, step: &Step, name: &str, node: &Node) {
-    assert!(!node.labels.contains_key(crds::LABEL_READY), "detached before the label was off: {step:?}");
+    assert!(node.labels.ready().is_none(), "detached before the label was off: {step:?}");
     let allocation = &world.allocations[&step.allocation];
     let Ok(spec) = &allocation.spec else { return };
     let listed = spec.addresses.contains(&step.address) && !allocation.deleting;
     let live = world.pods.values().any(|pod| {
         Some(&*pod.workload) == spec.workload.as_ref() && pod.node.as_deref() == Some(name) && !pod.finished
     });
-    let selected = spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
+    let selected = spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value.as_str()));
     let begun = allocation
         .status
         .ips
