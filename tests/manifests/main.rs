@@ -1,5 +1,7 @@
 //! Generated files are what their sources make of them.
 
+#![allow(clippy::expect_used)] // tests
+
 use std::fmt::Write as _;
 use std::path::Path;
 

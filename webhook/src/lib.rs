@@ -1,0 +1,3 @@
+//! Admission: what a request means is decided by pure functions, one file per concern.
+
+pub mod affinity;
