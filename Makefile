@@ -15,7 +15,7 @@ test: check control-plane ## Everything: format, lints, unit and property tests,
 
 .PHONY: check
 check: fmt lint ## What needs no control plane
-	$(CARGO) test --workspace --lib --bins --test manifests --test properties
+	$(CARGO) test --workspace --lib --bins --test manifests --test properties --test review
 	$(CARGO) test --workspace --doc
 
 .PHONY: fmt

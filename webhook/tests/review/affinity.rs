@@ -1,7 +1,5 @@
 //! Affinity by property: what is injected is what is meant, once, and can be taken out again.
 
-#![allow(clippy::expect_used)] // tests
-
 use json_patch::{Patch, patch};
 use proptest::prelude::*;
 use serde_json::{Value, json};
