@@ -1,0 +1,117 @@
+//! What holds for every plan, whatever a scenario is about.
+
+use crate::perform::Between;
+use crate::scene::Scene;
+use plan::{Action, AddressView, Plan, Reason, Step};
+use std::collections::BTreeSet;
+
+/// Every rule that the plan breaks, one line each.
+pub fn broken(scene: &mut Scene, plan: &Plan) -> Vec<String> {
+    let mut wrong: Vec<String> = plan
+        .steps
+        .iter()
+        .filter_map(|step| misread(scene, step))
+        .collect();
+    wrong.extend(twice(plan));
+    wrong.extend(statuses(scene, plan));
+    wrong.extend(not_final(scene, plan));
+    wrong
+}
+
+/// A step rests on what the cloud said last, and carries the token of it.
+fn misread(scene: &Scene, step: &Step) -> Option<String> {
+    let view = scene.world.addresses.get(&step.address).map(|seen| &seen.view);
+    let right = match (&step.action, view) {
+        (Action::Verify, _) => true,
+        (Action::Attach { token, .. }, Some(AddressView::Free { token: seen })) => token == seen,
+        (
+            Action::Detach { from, token, .. },
+            Some(AddressView::Attached {
+                provider_id,
+                token: seen,
+            }),
+        ) => token == seen && from.provider_id == *provider_id,
+        _ => false,
+    };
+    (!right).then(|| format!("always: {step:?} does not follow from {view:?}"))
+}
+
+/// At most one step per address and per instance.
+fn twice(plan: &Plan) -> Vec<String> {
+    let (mut addresses, mut instances) = (BTreeSet::new(), BTreeSet::new());
+    let mut wrong = Vec::new();
+    for step in &plan.steps {
+        let place = match &step.action {
+            Action::Verify => None,
+            Action::Attach { to: place, .. } | Action::Detach { from: place, .. } => Some(&place.provider_id),
+        };
+        if !addresses.insert(step.address) || place.is_some_and(|id| !instances.insert(id)) {
+            wrong.push(format!(
+                "always: a second step for the same address or instance: {step:?}"
+            ));
+        }
+    }
+    wrong
+}
+
+fn statuses(scene: &Scene, plan: &Plan) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (name, allocation) in &scene.world.allocations {
+        let Some(status) = plan.statuses.get(name) else {
+            wrong.push(format!("always: {name} has no status"));
+            continue;
+        };
+        if status.observed_generation != Some(allocation.generation) {
+            wrong.push(format!(
+                "always: {name} speaks of generation {:?}",
+                status.observed_generation
+            ));
+        }
+        if let Ok(spec) = &allocation.spec
+            && (usize::try_from(status.reserved) != Ok(spec.addresses.len())
+                || status.attached + status.unattached != status.reserved)
+        {
+            wrong.push(format!(
+                "always: {name} counts {} + {} of {}",
+                status.attached, status.unattached, status.reserved
+            ));
+        }
+        let reasons = status
+            .ips
+            .iter()
+            .map(|entry| entry.reason.as_deref().unwrap_or_default());
+        let reasons = reasons.chain(
+            status
+                .conditions
+                .iter()
+                .map(|condition| condition.reason.as_str()),
+        );
+        for reason in reasons.filter(|reason| Reason::from_name(reason).is_none()) {
+            wrong.push(format!("always: {name} has the unknown reason {reason:?}"));
+        }
+        for entry in status
+            .ips
+            .iter()
+            .filter(|entry| entry.message.as_ref().is_none_or(String::is_empty))
+        {
+            wrong.push(format!("always: {name} has no sentence about {}", entry.address));
+        }
+    }
+    wrong
+}
+
+/// Once the status is written and nothing else has happened, the plan says the same again: no write
+/// without a change.
+fn not_final(scene: &mut Scene, plan: &Plan) -> Option<String> {
+    let (world, now) = (scene.world.clone(), scene.now);
+    Between::default().happen(scene, plan);
+    let again = plan::plan(&scene.world, now);
+    scene.world = world;
+    scene.now = now;
+    (again.statuses != plan.statuses).then(|| {
+        format!(
+            "always: the status changes again without a cause:\n- {:#?}\n+ {:#?}",
+            plan.statuses, again.statuses
+        )
+    })
+}
