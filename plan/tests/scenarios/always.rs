@@ -108,10 +108,35 @@ fn not_final(scene: &mut Scene, plan: &Plan) -> Option<String> {
     let again = plan::plan(&scene.world, now);
     scene.world = world;
     scene.now = now;
-    (again.statuses != plan.statuses).then(|| {
-        format!(
-            "always: the status changes again without a cause:\n- {:#?}\n+ {:#?}",
-            plan.statuses, again.statuses
-        )
-    })
+    if again.statuses == plan.statuses {
+        return None;
+    }
+    let (before, after) = (lines(plan), lines(&again));
+    let gone = before
+        .iter()
+        .filter(|line| !after.contains(line))
+        .map(|line| format!("\n  first: {line}"));
+    let new = after
+        .iter()
+        .filter(|line| !before.contains(line))
+        .map(|line| format!("\n  again: {line}"));
+    let changes: String = gone.chain(new).collect();
+    Some(format!(
+        "always: the status changes again without a cause{changes}"
+    ))
+}
+
+/// A line per condition and address.
+fn lines(plan: &Plan) -> Vec<String> {
+    let statuses = plan.statuses.values();
+    statuses
+        .flat_map(|status| {
+            let conditions = status.conditions.iter();
+            let conditions =
+                conditions.map(|c| format!("{} {} {} {:?}", c.type_, c.status, c.reason, c.message));
+            conditions
+                .chain(status.ips.iter().map(|ip| format!("{ip:?}")))
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }

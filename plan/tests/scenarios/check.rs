@@ -1,8 +1,9 @@
 //! Compares a plan with what a scenario expects of it.
 
 use crate::notation::{Line, Words, address, short};
-use crate::scene::{Scene, reason};
+use crate::scene::Scene;
 use crate::show;
+use crate::vocabulary::reason;
 use crds::{IpStatus, NetIPAllocationStatus};
 use plan::{Plan, Reason};
 use std::collections::BTreeSet;
@@ -21,6 +22,18 @@ const ACTIONS: &[&str] = &[
     "yield",
 ];
 
+/// Reasons of addresses that are on a node and stay there for now.
+const ATTACHED: &[Reason] = &[
+    Reason::Attached,
+    Reason::Adopted,
+    Reason::WaitingForDrain,
+    Reason::WaitingForDaemonSetPod,
+    Reason::WaitingForGrace,
+    Reason::WaitingForHold,
+    Reason::WaitingForOthers,
+    Reason::WaitingForTarget,
+];
+
 /// Everything that one stage expects.
 #[derive(Default)]
 pub struct Expected {
@@ -34,7 +47,8 @@ pub struct Expected {
 struct Status {
     allocation: Option<String>,
     address: IpAddr,
-    reason: Reason,
+    /// Any of these: the contract does not choose between them.
+    reasons: Vec<Reason>,
     node: Option<String>,
 }
 
@@ -107,13 +121,17 @@ impl Expected {
         Ok(())
     }
 
-    /// Every difference, one line each. `actions` are those of one plan, or of all plans until rest.
-    pub fn differences(&self, scene: &Scene, plan: &Plan, actions: &[String], ordered: bool) -> Vec<String> {
+    /// Every difference, one line each. `rounds` are the actions of each plan until rest; within a round
+    /// they have no order.
+    pub fn differences(&self, scene: &Scene, plan: &Plan, rounds: &[Vec<String>]) -> Vec<String> {
         let mut expected = self.actions.clone();
-        if !ordered {
-            expected.sort();
+        let mut left = expected.as_mut_slice();
+        for round in rounds {
+            let (these, rest) = left.split_at_mut(round.len().min(left.len()));
+            these.sort();
+            left = rest;
         }
-        let mut wrong = lists(&expected, actions);
+        let mut wrong = lists(&expected, &rounds.concat());
         let mut planned = self.planned.clone();
         planned.sort();
         wrong.extend(lists(&planned, &show::planned(plan)));
@@ -137,7 +155,7 @@ impl Expected {
                 };
                 let line = self.statuses.iter().find(|line| line.is_about(name, number));
                 met += usize::from(line.is_some());
-                all &= line.is_none_or(|line| matches!(line.reason, Reason::Attached | Reason::Adopted));
+                all &= line.is_none_or(|line| line.reasons.iter().all(|reason| ATTACHED.contains(reason)));
                 wrong.extend(difference(name, number, entry, line));
             }
             if all && !status.ips.is_empty() {
@@ -183,7 +201,11 @@ impl Status {
         Ok(Self {
             allocation,
             address: words.address()?,
-            reason: reason(words.need("a reason")?)?,
+            reasons: words
+                .need("a reason")?
+                .split('|')
+                .map(reason)
+                .collect::<Result<_, _>>()?,
             node: words
                 .take("on")
                 .then(|| words.need("a node"))
@@ -198,7 +220,7 @@ impl Status {
 }
 
 impl Condition {
-    /// `condition [voice] Ready False [NoEligibleNode] ["text in the message"]`
+    /// `condition [voice] Ready True|False|any [NoEligibleNode] ["text in the message"]`
     fn read(words: &mut Words<'_>) -> Result<Self, String> {
         let kinds = ["Ready", "Progressing", "Degraded", "Conflict"];
         let allocation = optional_allocation(words, |word| kinds.contains(&word));
@@ -226,17 +248,22 @@ fn optional_allocation(words: &mut Words<'_>, is_next: impl Fn(&str) -> bool) ->
 }
 
 fn difference(name: &str, number: IpAddr, entry: &IpStatus, line: Option<&Status>) -> Option<String> {
-    let reason = line.map_or(Reason::Attached, |line| line.reason);
+    let attached = [Reason::Attached];
+    let reasons = line.map_or(attached.as_slice(), |line| &line.reasons);
     let node = line.and_then(|line| line.node.as_ref());
     let found = entry.reason.as_deref().unwrap_or("no reason");
     let same_node = node.is_none_or(|node| entry.node.as_ref() == Some(node));
-    if found == reason.as_str() && same_node {
+    if reasons.iter().any(|reason| found == reason.as_str()) && same_node {
         return None;
     }
     let on = |node: Option<&String>| node.map_or(String::new(), |node| format!(" on {node}"));
     Some(format!(
         "- status {name} {number} {}{}\n+ status {name} {number} {found}{} ({}; {})",
-        reason.as_str(),
+        reasons
+            .iter()
+            .map(|reason| reason.as_str())
+            .collect::<Vec<_>>()
+            .join("|"),
         on(node),
         on(entry.node.as_ref()),
         entry.state,
@@ -262,6 +289,10 @@ fn condition_difference(
     });
     let usual = usual.map(|usual| if usual { "True" } else { "False" });
     let expected = line.map(|line| line.status.as_str()).or(usual)?;
+    let absent_is_false = value == "absent" && expected == "False" && kind == "Conflict";
+    if expected == "any" || absent_is_false {
+        return None;
+    }
     let reason = line.and_then(|line| line.reason.as_deref());
     let text = line.and_then(|line| line.text.as_deref());
     if value == expected

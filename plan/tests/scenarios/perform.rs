@@ -1,23 +1,31 @@
 //! Carries out a plan on the world, as the controller and the cloud would.
 
 use crate::notation::Words;
-use crate::scene::{Scene, attached, free, mark, unmark};
+use crate::scene::Scene;
+use crate::vocabulary::{attached, free, mark, unmark};
 use plan::{Action, AddressView, LastWrite, Plan, Reason, Step, WriteKind};
 
 /// What happens between two stages.
 #[derive(Default)]
 pub struct Between {
-    marks: bool,
-    steps: bool,
-    rest: bool,
-    /// The controller lost all that it remembers outside the cluster.
-    crash: bool,
-    /// The stored status is lost too.
-    forget: bool,
+    events: Vec<Event>,
     seconds: Option<i64>,
     /// The cloud is not read again.
     pub stale: bool,
 }
+
+#[derive(Clone, Copy)]
+enum Event {
+    Marks,
+    Steps,
+    PodsAndObjects,
+    /// The controller lost all that it remembers outside the cluster.
+    Crash,
+    /// The stored status is lost too.
+    Forget,
+}
+
+const DONE: [Event; 3] = [Event::Marks, Event::Steps, Event::PodsAndObjects];
 
 impl Between {
     /// `then [done | marks done | steps done] [after 30s] [crash] [forgotten] [stale]`
@@ -28,18 +36,18 @@ impl Between {
         }
         while let Some(word) = words.next() {
             match word {
-                "done" => (between.marks, between.steps, between.rest) = (true, true, true),
+                "done" => between.events.extend(DONE),
                 "marks" => {
                     words.expect("done")?;
-                    between.marks = true;
+                    between.events.push(Event::Marks);
                 }
                 "steps" => {
                     words.expect("done")?;
-                    between.steps = true;
+                    between.events.push(Event::Steps);
                 }
                 "after" => between.seconds = Some(words.seconds()?),
-                "crash" => between.crash = true,
-                "forgotten" => between.forget = true,
+                "crash" => between.events.push(Event::Crash),
+                "forgotten" => between.events.push(Event::Forget),
                 "stale" => between.stale = true,
                 other => return Err(format!("`{other}` cannot happen between two stages")),
             }
@@ -50,40 +58,38 @@ impl Between {
     /// Everything of the plan is done, and a second passes.
     pub fn done() -> Self {
         Self {
-            marks: true,
-            steps: true,
-            rest: true,
+            events: DONE.into(),
             ..Self::default()
         }
     }
 
     pub fn happen(&self, scene: &mut Scene, plan: &Plan) {
         remember(scene, plan);
-        if self.marks {
-            marks(scene, plan);
-        }
-        if self.steps {
-            for step in &plan.steps {
-                carry_out(scene, step);
-            }
-        }
-        if self.rest {
-            pods_and_objects(scene, plan);
-        }
-        if self.crash {
-            let world = &mut scene.world;
-            world.noticed.clear();
-            world.last_write.clear();
-            world.failures.clear();
-            world.in_flight.clear();
-            world.evicted.clear();
-        }
-        if self.forget {
-            for allocation in scene.world.allocations.values_mut() {
-                allocation.status = crds::NetIPAllocationStatus::default();
+        for event in &self.events {
+            match event {
+                Event::Marks => marks(scene, plan),
+                Event::Steps => plan.steps.iter().for_each(|step| carry_out(scene, step)),
+                Event::PodsAndObjects => pods_and_objects(scene, plan),
+                Event::Crash => crash(scene),
+                Event::Forget => forget(scene),
             }
         }
         scene.now = scene.now.plus_seconds(self.seconds.unwrap_or(1));
+    }
+}
+
+fn crash(scene: &mut Scene) {
+    let world = &mut scene.world;
+    world.noticed.clear();
+    world.last_write.clear();
+    world.failures.clear();
+    world.in_flight.clear();
+    world.evicted.clear();
+}
+
+fn forget(scene: &mut Scene) {
+    for allocation in scene.world.allocations.values_mut() {
+        allocation.status = crds::NetIPAllocationStatus::default();
     }
 }
 

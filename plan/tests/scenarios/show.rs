@@ -1,7 +1,7 @@
 //! Writes a plan down in the words of the notation.
 
 use crate::notation::short;
-use crate::scene::workload_word;
+use crate::vocabulary::workload_word;
 use plan::{Action, Place, Plan, Step};
 
 /// All that a plan wants to be done, one line each.
