@@ -2,6 +2,7 @@
 
 use crate::perform::Between;
 use crate::scene::Scene;
+use crate::show;
 use plan::{Action, AddressView, Plan, Reason, Step};
 use std::collections::BTreeSet;
 
@@ -101,17 +102,36 @@ fn statuses(scene: &Scene, plan: &Plan) -> Vec<String> {
 }
 
 /// Once the status is written and nothing else has happened, the plan says the same again: no write
-/// without a change.
-fn not_final(scene: &mut Scene, plan: &Plan) -> Option<String> {
+/// without a change. And it goes on saying so until the time at which it wants to be asked again.
+fn not_final(scene: &mut Scene, plan: &Plan) -> Vec<String> {
     let (world, now) = (scene.world.clone(), scene.now);
     Between::default().happen(scene, plan);
+    let until = plan
+        .wake_at
+        .map_or(now.plus_seconds(86_400), |at| at.plus_millis(-1));
     let again = plan::plan(&scene.world, now);
+    let later = plan::plan(&scene.world, until);
     scene.world = world;
     scene.now = now;
-    if again.statuses == plan.statuses {
-        return None;
-    }
-    let (before, after) = (lines(plan), lines(&again));
+    let changes = [
+        (
+            "the status changes again without a cause",
+            lines(plan),
+            lines(&again),
+        ),
+        (
+            "something changes before the time to wake",
+            all_lines(&again),
+            all_lines(&later),
+        ),
+    ];
+    changes
+        .into_iter()
+        .filter_map(|(what, before, after)| changed(what, &before, &after))
+        .collect()
+}
+
+fn changed(what: &str, before: &[String], after: &[String]) -> Option<String> {
     let gone = before
         .iter()
         .filter(|line| !after.contains(line))
@@ -119,11 +139,15 @@ fn not_final(scene: &mut Scene, plan: &Plan) -> Option<String> {
     let new = after
         .iter()
         .filter(|line| !before.contains(line))
-        .map(|line| format!("\n  again: {line}"));
+        .map(|line| format!("\n  then: {line}"));
     let changes: String = gone.chain(new).collect();
-    Some(format!(
-        "always: the status changes again without a cause{changes}"
-    ))
+    (!changes.is_empty()).then(|| format!("always: {what}{changes}"))
+}
+
+fn all_lines(plan: &Plan) -> Vec<String> {
+    let mut all = lines(plan);
+    all.extend(show::actions(plan));
+    all
 }
 
 /// A line per condition and address.
