@@ -2,9 +2,10 @@
 
 use crate::index::{Claim, Index, zone_of_instance};
 use crate::slot::Slot;
-use crate::{FailureClass, Reason};
+use crate::{Failure, FailureClass, Reason, Time, World, WriteKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 
 /// How long a node that refused an address for good is not asked again.
 const PERMANENT_SECONDS: i64 = 10 * 60;
@@ -56,6 +57,13 @@ impl<'i, 'w> Assignment<'i, 'w> {
         for step in &world.in_flight {
             self.take_instance(&step.provider_id);
         }
+        // Attached by the word of a write that has not been read back.
+        for slot in slots.iter().filter(|slot| slot.stale) {
+            let write = world.last_write.get(&slot.address);
+            if let Some(write) = write.filter(|write| write.succeeded && write.kind == WriteKind::Attach) {
+                self.take_instance(&write.provider_id);
+            }
+        }
         // Where nothing is known the last word counts, also of objects that do not parse any more.
         for record in world.allocations.values().flat_map(|allocation| &allocation.status.ips) {
             let view = record.address.parse().ok().and_then(|address| world.addresses.get(&address));
@@ -74,6 +82,13 @@ impl<'i, 'w> Assignment<'i, 'w> {
 
     pub fn is_taken(&self, node: usize) -> bool {
         self.taken[node]
+    }
+
+    /// Keeps the node that was promised to an address whose move cannot go on at the moment.
+    pub fn reserve_promise(&mut self, slot: &Slot<'w>) {
+        if let Some(promised) = slot.operation().and_then(|operation| operation.to_provider_id.as_deref()) {
+            self.take_instance(promised);
+        }
     }
 
     /// Takes the node that the recorded operation promised, if it can still have the address.
@@ -212,8 +227,17 @@ impl<'i, 'w> Assignment<'i, 'w> {
     }
 
     /// When an attach of this address to this node may be tried again, if not now.
-    pub fn cooling_off(&self, slot: &Slot<'_>, node: usize) -> Option<crate::Time> {
-        retry_at(self.index, slot, &self.index.nodes[node].node.provider_id).filter(|at| *at > self.index.now)
+    pub fn cooling_off(&self, slot: &Slot<'_>, node: usize) -> Option<Time> {
+        let here = retry_at(self.index, slot, &self.index.nodes[node].node.provider_id);
+        here.max(self.refused_everywhere(slot)).filter(|at| *at > self.index.now)
+    }
+
+    /// A cloud that throttles, or refuses the credentials, does so for every node.
+    fn refused_everywhere(&self, slot: &Slot<'_>) -> Option<Time> {
+        let general =
+            |failure: &Failure| matches!(failure.class, FailureClass::Throttled | FailureClass::Denied);
+        let failures = failures_of(self.index.world, slot.address).filter(|(failure, _)| general(failure));
+        failures.filter_map(|(_, provider_id)| retry_at(self.index, slot, provider_id)).max()
     }
 
     /// Why a claim cannot have a node, as of now.
@@ -258,8 +282,17 @@ impl<'w> FitNodes<'w> {
     }
 }
 
+/// The failures of an address, and the instances that they happened on.
+pub fn failures_of(world: &World, address: IpAddr) -> impl Iterator<Item = (&Failure, &str)> {
+    world
+        .failures
+        .range((address, String::new())..)
+        .take_while(move |((failed, _), _)| *failed == address)
+        .map(|((_, provider_id), failure)| (failure, provider_id.as_str()))
+}
+
 /// When a write for an address on an instance may be repeated after its last failure.
-pub fn retry_at(index: &Index<'_>, slot: &Slot<'_>, provider_id: &str) -> Option<crate::Time> {
+pub fn retry_at(index: &Index<'_>, slot: &Slot<'_>, provider_id: &str) -> Option<Time> {
     let failure = index.world.failures.get(&(slot.address, provider_id.to_owned()))?;
     let pause = match failure.class {
         FailureClass::Permanent => PERMANENT_SECONDS,

@@ -1,15 +1,16 @@
 //! The plan: situation by situation, in one pass over the world.
 
-use crate::assign::{Assignment, retry_at};
+use crate::assign::{Assignment, failures_of, retry_at};
 use crate::index::Index;
 use crate::leave::{self, Verdict};
 use crate::notice::Notices;
 use crate::slot::{Slot, Slots, State, is_retained};
 use crate::{
-    Action, FailureClass, FinalizerChange, Place, Plan, Reason, Step, Time, World, marks, pods, status,
+    Action, FailureClass, FinalizerChange, Notice, Place, Plan, Reason, Step, Time, World, marks, pods,
+    status,
 };
 use rustc_hash::FxHashMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Decides for the whole world.
 pub fn plan(world: &World, now: Time) -> Plan {
@@ -48,7 +49,11 @@ pub struct Planner<'i, 'w> {
     pub assignment: Assignment<'i, 'w>,
     pub notices: Notices<'w>,
     /// What is to be said of a claim as a whole.
-    pub plan_notes: BTreeSet<(usize, Reason)>,
+    pub notes: BTreeSet<(usize, Reason)>,
+    /// Pods of StatefulSets that hang on lost nodes, by claim.
+    pub hanging: BTreeMap<usize, Vec<String>>,
+    /// Pods that a claim in mode Plan would evict: the claim and the pod's node.
+    pub would_evict: Vec<(usize, Option<String>)>,
     pub plan: Plan,
 }
 
@@ -69,13 +74,19 @@ impl<'i, 'w> Planner<'i, 'w> {
             decisions: vec![untouched; slots.all.len()],
             assignment: Assignment::new(index, &slots.all),
             notices: Notices::new(&index.world.noticed, index.now),
-            plan_notes: BTreeSet::new(),
+            notes: BTreeSet::new(),
+            hanging: BTreeMap::new(),
+            would_evict: Vec::new(),
             plan: Plan::default(),
         }
     }
 
     /// Stay or leave, for every address that is on an instance.
     pub fn judge_all(&mut self) {
+        // Also where no address is: pods may be left there.
+        for entry in self.index.nodes.iter().filter(|entry| !entry.node.ready) {
+            self.notices.since(Notice::NotReady(entry.node.uid.clone()));
+        }
         let mut holder_of: FxHashMap<usize, usize> = FxHashMap::default();
         for (number, slot) in self.slots.all.iter().enumerate() {
             let Some(node) = slot.on_node() else { continue };
@@ -96,6 +107,11 @@ impl<'i, 'w> Planner<'i, 'w> {
         let mut waiting: Vec<usize> =
             (0..self.slots.all.len()).filter(|number| self.wants_node(*number)).collect();
         waiting.sort_by_key(|number| self.rank(*number));
+        for slot in &self.slots.all {
+            if is_held_up(self.index, slot) {
+                self.assignment.reserve_promise(slot);
+            }
+        }
         // What was promised before a crash is kept, so that a move goes on where it was.
         waiting.retain(|number| self.assignment.keep_promise(*number, &self.slots.all[*number]).is_none());
         for number in waiting {
@@ -154,7 +170,7 @@ impl<'i, 'w> Planner<'i, 'w> {
                     &format!("it is on {holder}, which is not ours to touch"),
                 );
             }
-            _ if is_retained(self.index, slot) => self.decide(number, Reason::RemovedFromSpec, ""),
+            _ if is_retained(self.index, slot) => self.decide(number, self.cause_of_release(number), ""),
             _ if slot.busy => self.carry_on(number),
             _ if slot.stale => {
                 self.carry_on(number);
@@ -192,7 +208,9 @@ impl<'i, 'w> Planner<'i, 'w> {
         self.decisions[number].moving = Some(cause.unwrap_or(Reason::FirstAttach));
         let to = slot.operation().and_then(|operation| operation.to_provider_id.as_deref());
         self.decisions[number].target = to.and_then(|to| self.index.node_of_instance(to));
-        self.decide(number, if slot.released { Reason::Releasing } else { Reason::Moving }, "");
+        let leaves = slot.operation().is_some_and(|operation| operation.from_provider_id.is_some());
+        let under_way = if leaves { Reason::Moving } else { Reason::Attaching };
+        self.decide(number, if slot.released { Reason::Releasing } else { under_way }, "");
     }
 
     fn attach(&mut self, number: usize, token: &str) {
@@ -207,6 +225,7 @@ impl<'i, 'w> Planner<'i, 'w> {
         if let Some(node) = self.way_back(number) {
             self.decisions[number].moving = Some(Reason::Restored);
             self.decisions[number].target = Some(node);
+            self.wake_after_failures(number);
             self.decide(number, Reason::Restored, "no other node could take it");
             self.step(
                 number,
@@ -225,29 +244,35 @@ impl<'i, 'w> Planner<'i, 'w> {
     fn cause_of_attach(&self, number: usize) -> Reason {
         let recorded =
             self.slots.all[number].operation().and_then(|operation| Reason::from_name(&operation.cause));
-        recorded.unwrap_or(Reason::FirstAttach)
+        let was_on = self.slots.all[number].recorded.and_then(|record| record.provider_id.as_deref());
+        let lost_its_node = was_on.is_some_and(|was_on| self.index.node_of_instance(was_on).is_none());
+        recorded.unwrap_or(if lost_its_node { Reason::NodeLost } else { Reason::FirstAttach })
     }
 
-    /// The node that an address came from, if the attach failed and it can go back there.
+    /// The node that an address came from, if it can go back there.
     fn way_back(&self, number: usize) -> Option<usize> {
         let slot = &self.slots.all[number];
         let operation = slot.operation()?;
         let node = self.index.node_of_instance(operation.from_provider_id.as_deref()?)?;
         let entry = &self.index.nodes[node];
-        let failed = operation
-            .to_provider_id
-            .as_ref()
-            .is_some_and(|to| self.index.world.failures.contains_key(&(slot.address, to.clone())));
         let alive = entry.node.ready && !entry.node.deleting && entry.unfit != Some(Reason::InstanceStopped);
         let claim = &self.index.claims[slot.claim];
         let free = !self.assignment.is_taken(node) && self.assignment.cooling_off(slot, node).is_none();
-        (failed && alive && free && !claim.spec.paused).then_some(node)
+        (alive && free && !claim.spec.paused).then_some(node)
+    }
+
+    fn cause_of_release(&self, number: usize) -> Reason {
+        let deleted = self.index.claims[self.slots.all[number].claim].object.deleting;
+        if deleted { Reason::AllocationDeleted } else { Reason::RemovedFromSpec }
     }
 
     fn release(&mut self, number: usize) {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
-        let cause = if claim.object.deleting { Reason::AllocationDeleted } else { Reason::RemovedFromSpec };
+        let cause = self.cause_of_release(number);
+        if claim.spec.paused && !claim.object.deleting {
+            return self.decide(number, Reason::Paused, "");
+        }
         self.decisions[number].moving = Some(cause);
         self.decide(number, Reason::Releasing, "");
         let ready = slot.on_node().is_some_and(|node| self.index.nodes[node].node.ready);
@@ -265,9 +290,8 @@ impl<'i, 'w> Planner<'i, 'w> {
             return self.stay(number, Reason::Paused);
         }
         let Some(target) = self.decisions[number].target else {
-            self.stay(number, Reason::WaitingForTarget);
-            self.backs_off(number);
-            return;
+            self.wake_after_failures(number);
+            return self.stay(number, Reason::WaitingForTarget);
         };
         let begun = slot.operation().is_some();
         let counts = !forced && self.counts(number);
@@ -278,6 +302,9 @@ impl<'i, 'w> Planner<'i, 'w> {
             }
             *on_the_move += 1;
         }
+        // The cause that a move was begun with counts to its end.
+        let begun_with = slot.operation().and_then(|operation| Reason::from_name(&operation.cause));
+        let cause = begun_with.filter(|_| !forced).unwrap_or(cause);
         self.decisions[number].moving = Some(cause);
         self.decide(number, Reason::Moving, "");
         self.detach(number, cause, forced, Some(self.place(target)));
@@ -294,6 +321,12 @@ impl<'i, 'w> Planner<'i, 'w> {
         self.decisions[number].degraded = reason == Reason::StormGuard;
     }
 
+    /// Whether an address is where its pods can follow it: a move ends with the marks.
+    fn is_marked(&self, slot: &Slot<'_>) -> bool {
+        let name = self.index.claims[slot.claim].name;
+        slot.on_node().is_some_and(|node| marks::is_home(self.index.nodes[node].node, name))
+    }
+
     /// Marks off, then (for a DaemonSet) its pod gone, then the call. A node that is lost is not waited
     /// for.
     fn detach(&mut self, number: usize, cause: Reason, forced: bool, target: Option<Place>) {
@@ -304,10 +337,7 @@ impl<'i, 'w> Planner<'i, 'w> {
         let claim = &self.index.claims[slot.claim];
         if let Some(node) = node {
             let deleted = claim.object.deleting;
-            if !forced
-                && marks::has_marks(self.index.nodes[node].node)
-                && !self.marked_for_another(node, number)
-            {
+            if marks::has_marks(self.index.nodes[node].node) && !self.marked_for_another(node, number) {
                 return;
             }
             if !forced && !deleted && claim.is_daemon_set() && self.index.live_pods(claim, node) > 0 {
@@ -347,8 +377,15 @@ impl<'i, 'w> Planner<'i, 'w> {
     fn moving_by_choice(&self) -> FxHashMap<usize, usize> {
         let mut moving = FxHashMap::default();
         for (number, slot) in self.slots.all.iter().enumerate() {
-            let begun =
-                slot.operation().is_some_and(|operation| operation.from.is_some() && operation.to.is_some());
+            let begun = slot.operation().is_some_and(|operation| operation.from_provider_id.is_some());
+            let arrived =
+                matches!(self.decisions[number].verdict, Verdict::Stay(_)) && slot.on_node().is_some();
+            if arrived {
+                // A move ends with the marks.
+                let unmarked = !self.is_marked(slot) && self.index.claims[slot.claim].enforces();
+                *moving.entry(slot.claim).or_default() += usize::from(unmarked && !slot.released);
+                continue;
+            }
             let forced = matches!(self.decisions[number].verdict, Verdict::Leave { forced: true, .. });
             if begun && !slot.released && !forced && self.counts(number) {
                 *moving.entry(slot.claim).or_default() += 1;
@@ -362,7 +399,7 @@ impl<'i, 'w> Planner<'i, 'w> {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
         let from = slot.operation().and_then(|operation| operation.from_provider_id.as_deref());
-        let node = slot.on_node().or_else(|| self.index.node_of_instance(from?));
+        let node = from.map_or(slot.on_node(), |from| self.index.node_of_instance(from));
         claim.spec.workload.is_none() || node.is_some_and(|node| self.index.live_pods(claim, node) > 0)
     }
 
@@ -374,7 +411,9 @@ impl<'i, 'w> Planner<'i, 'w> {
     fn step(&mut self, number: usize, action: Action, cause: Reason) {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
-        if !claim.enforces() {
+        // The finalizer first: without it a deletion would leave behind what is attached now.
+        let secured = claim.object.has_finalizer || claim.object.deleting || action == Action::Verify;
+        if !claim.enforces() || !secured {
             return;
         }
         self.plan.steps.push(Step {
@@ -386,11 +425,20 @@ impl<'i, 'w> Planner<'i, 'w> {
         });
     }
 
+    fn wake_after_failures(&mut self, number: usize) {
+        let (index, slot) = (self.index, &self.slots.all[number]);
+        for (_, failed_on) in failures_of(index.world, slot.address) {
+            if let Some(at) = retry_at(index, slot, failed_on) {
+                self.notices.wake(at);
+            }
+        }
+    }
+
     /// Says which failure is waited for, if one is, and wakes when the pause ends.
     fn backs_off(&mut self, number: usize) -> bool {
         let slot = &self.slots.all[number];
         let (index, now) = (self.index, self.index.now);
-        let mut pauses: Vec<_> = failures_of(index.world, slot)
+        let mut pauses: Vec<_> = failures_of(index.world, slot.address)
             .filter_map(|(failure, on)| Some((retry_at(index, slot, on).filter(|at| *at > now)?, failure)))
             .collect();
         pauses.sort_by_key(|(at, failure)| (*at, failure.at));
@@ -449,20 +497,17 @@ impl<'i, 'w> Planner<'i, 'w> {
         !is_retained(self.index, slot)
             && match slot.state {
                 State::On { .. } => true,
-                State::Unknown(_) => unknown_but_ours(),
+                State::Unknown(_) => unknown_but_ours() || marks::names(self.index, slot.address),
                 State::Free { .. } => slot.busy || slot.stale,
                 State::NotFound | State::Foreign(_) => false,
             }
     }
 }
 
-fn failures_of<'w>(world: &'w World, slot: &Slot<'_>) -> impl Iterator<Item = (&'w crate::Failure, &'w str)> {
-    let address = slot.address;
-    world
-        .failures
-        .range((address, String::new())..)
-        .take_while(move |((failed, _), _)| *failed == address)
-        .map(|((_, provider_id), failure)| (failure, provider_id.as_str()))
+/// Its move, if one was begun, cannot go on for now.
+fn is_held_up(index: &Index<'_>, slot: &Slot<'_>) -> bool {
+    let paused = index.claims[slot.claim].spec.paused;
+    !slot.released && (slot.busy || slot.stale || paused || matches!(slot.state, State::Unknown(_)))
 }
 
 /// Which of two addresses on one node may stay.

@@ -3,8 +3,9 @@
 use crate::parse::Spec;
 use crate::select::{self, Tolerated};
 use crate::{Allocation, InstanceView, Node, Pod, Reason, Time, WorkloadKey, World};
-use crds::{CloudProvider, Mode, WorkloadKind};
+use crds::{CloudProvider, IpStatus, Mode, WorkloadKind};
 use rustc_hash::FxHashMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -62,6 +63,8 @@ pub struct Index<'w> {
     workload_numbers: FxHashMap<&'w WorkloadKey, usize>,
     instances: FxHashMap<&'w str, &'w InstanceView>,
     by_provider_id: FxHashMap<&'w str, usize>,
+    /// What any status says of an address.
+    records: FxHashMap<IpAddr, Vec<&'w IpStatus>>,
     /// Pods of a workload on a node that are not Succeeded or Failed.
     live: FxHashMap<(usize, usize), usize>,
 }
@@ -98,6 +101,7 @@ impl<'w> Index<'w> {
             workload_numbers: FxHashMap::default(),
             instances,
             by_provider_id,
+            records: records(world),
             live: FxHashMap::default(),
         };
         index.add_pods();
@@ -133,6 +137,11 @@ impl<'w> Index<'w> {
         self.by_provider_id.get(provider_id).copied()
     }
 
+    /// What any allocation's status says of an address.
+    pub fn recorded(&self, address: IpAddr) -> impl Iterator<Item = &'w IpStatus> + '_ {
+        self.records.get(&address).into_iter().flatten().copied()
+    }
+
     /// The pods of a workload.
     pub fn pods_of(&self, workload: &WorkloadKey) -> &[PodEntry<'w>] {
         self.workload_numbers
@@ -165,6 +174,16 @@ impl<'w> Index<'w> {
         let entry = &self.nodes[node];
         entry.unfit.or_else(|| claim.tolerated.keeps_away(entry.node).map(|_| Reason::Tainted))
     }
+}
+
+fn records(world: &World) -> FxHashMap<IpAddr, Vec<&IpStatus>> {
+    let mut records: FxHashMap<IpAddr, Vec<&IpStatus>> = FxHashMap::default();
+    for record in world.allocations.values().flat_map(|allocation| &allocation.status.ips) {
+        if let Ok(address) = record.address.parse() {
+            records.entry(address).or_default().push(record);
+        }
+    }
+    records
 }
 
 type Instances<'w> = FxHashMap<&'w str, &'w InstanceView>;

@@ -32,11 +32,11 @@ pub fn judge(index: &Index<'_>, slot: &Slot<'_>, second: bool, notices: &mut Not
     let Some(node) = node else {
         return Verdict::Leave { cause: Reason::NodeLost, forced: true };
     };
-    let lost = match node_lost(index, claim, node, provider_id, notices) {
+    let lost = match node_lost(index, claim, slot, node, provider_id, notices) {
         Verdict::Stay(reason) => reason,
         leave @ Verdict::Leave { .. } => return leave,
     };
-    match by_choice(index, claim, node, second, notices) {
+    match by_choice(index, claim, slot, node, second, notices) {
         Verdict::Leave { .. } if !held_long_enough(index, claim, slot, notices) => {
             Verdict::Stay(Reason::WaitingForHold)
         }
@@ -50,6 +50,7 @@ pub fn judge(index: &Index<'_>, slot: &Slot<'_>, second: bool, notices: &mut Not
 fn node_lost(
     index: &Index<'_>,
     claim: &Claim<'_>,
+    slot: &Slot<'_>,
     number: usize,
     provider_id: &str,
     notices: &mut Notices<'_>,
@@ -71,6 +72,10 @@ fn node_lost(
         return Verdict::Stay(Reason::Attached);
     }
     let since = notices.since(Notice::NotReady(node.uid.clone()));
+    // A move that was begun before a restart is not begun again.
+    if begun(slot, Reason::NodeNotReady) {
+        return leave(Reason::NodeNotReady);
+    }
     let due = since.plus_seconds(claim.spec.failover.not_ready_grace_seconds.into());
     if index.now < due {
         notices.wake(due);
@@ -99,6 +104,7 @@ pub fn in_storm(index: &Index<'_>, claim: &Claim<'_>, notices: &mut Notices<'_>)
 fn by_choice(
     index: &Index<'_>,
     claim: &Claim<'_>,
+    slot: &Slot<'_>,
     number: usize,
     second: bool,
     notices: &mut Notices<'_>,
@@ -112,14 +118,20 @@ fn by_choice(
     } else if claim.tolerated.drives_off(entry.node).is_some() {
         leave(Reason::NodeTainted)
     } else if entry.node.unschedulable || select::scaled_down(entry.node) {
-        drain(index, claim, number, notices)
+        drain(index, claim, slot, number, notices)
     } else {
         Verdict::Stay(Reason::Attached)
     }
 }
 
 /// A cordoned node, or one that an autoscaler will remove: the workload's pods go first.
-fn drain(index: &Index<'_>, claim: &Claim<'_>, number: usize, notices: &mut Notices<'_>) -> Verdict {
+fn drain(
+    index: &Index<'_>,
+    claim: &Claim<'_>,
+    slot: &Slot<'_>,
+    number: usize,
+    notices: &mut Notices<'_>,
+) -> Verdict {
     let node = index.nodes[number].node;
     let leave = |cause| Verdict::Leave { cause, forced: false };
     let scaled_down = select::scaled_down(node);
@@ -129,6 +141,9 @@ fn drain(index: &Index<'_>, claim: &Claim<'_>, number: usize, notices: &mut Noti
     // `kubectl drain` leaves DaemonSet pods alone; an autoscaler does not wait for them.
     if claim.is_daemon_set() && scaled_down {
         return leave(Reason::NodeScaledDown);
+    }
+    if begun(slot, Reason::DrainTimeout) {
+        return leave(Reason::DrainTimeout);
     }
     let since = notices.since(Notice::Draining(node.uid.clone()));
     let timeout = claim.spec.failover.drain_timeout_seconds;
@@ -143,6 +158,13 @@ fn drain(index: &Index<'_>, claim: &Claim<'_>, number: usize, notices: &mut Noti
         Reason::WaitingForDaemonSetPod
     } else {
         Reason::WaitingForDrain
+    })
+}
+
+/// Whether our status says that the address was already leaving this instance for that cause.
+fn begun(slot: &Slot<'_>, cause: Reason) -> bool {
+    slot.operation().is_some_and(|operation| {
+        operation.cause == cause.as_str() && operation.from_provider_id.as_deref() == slot.on_instance()
     })
 }
 

@@ -1,6 +1,7 @@
 //! Labels and annotation of nodes.
 
 use crate::decide::Planner;
+use crate::index::Index;
 use crate::slot::State;
 use crate::{Node, NodeMarks};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -14,6 +15,12 @@ pub fn has_marks(node: &Node) -> bool {
 /// Whether a node says that an allocation has an address there.
 pub fn is_home(node: &Node, allocation: &str) -> bool {
     node.labels.ready() == Some("true") && node.labels.allocation() == Some(allocation)
+}
+
+/// Whether some node says that it holds an address.
+pub fn names(index: &Index<'_>, address: IpAddr) -> bool {
+    let address = address.to_string();
+    index.nodes.iter().any(|entry| entry.node.reserved_ip.as_deref() == Some(address.as_str()))
 }
 
 /// Whether a node has exactly these marks.
@@ -75,7 +82,7 @@ fn untouchable(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
             kept.extend(instance.and_then(|instance| index.node_of_instance(instance)));
             kept.extend(annotated.get(slot.address.to_string().as_str()));
         } else if let Some(node) = slot.on_node()
-            && (!claim.enforces() || undecided || (retained && claim.object.deleting))
+            && (!claim.enforces() || undecided || (retained && (claim.object.deleting || claim.spec.paused)))
         {
             kept.insert(node);
         }
@@ -88,13 +95,28 @@ fn untouchable(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
 fn ours(planner: &Planner<'_, '_>, node: usize, unsure: &FxHashSet<usize>) -> bool {
     let index = planner.index;
     match index.nodes[node].node.labels.allocation() {
-        Some(name) => index.claims.iter().any(|claim| claim.name == name && claim.enforces()),
+        Some(name) if index.world.allocations.contains_key(name) => {
+            index.claims.iter().any(|claim| claim.name == name && claim.enforces())
+        }
+        // Left behind by an allocation that is gone (Retain leaves them on purpose): wrong only where the
+        // address is known to be elsewhere.
+        Some(_) => elsewhere(planner, node),
         None => {
             index.claims.iter().enumerate().any(|(number, claim)| {
                 claim.enforces() && claim.has_in_pool(node) && !unsure.contains(&number)
             })
         }
     }
+}
+
+/// Whether the address that a node is marked with belongs to an acting allocation and is not there.
+fn elsewhere(planner: &Planner<'_, '_>, node: usize) -> bool {
+    let marked =
+        planner.index.nodes[node].node.reserved_ip.as_deref().and_then(|text| text.parse::<IpAddr>().ok());
+    planner.slots.all.iter().any(|slot| {
+        let known = !matches!(slot.state, State::Unknown(_)) && !slot.stale && !slot.busy;
+        Some(slot.address) == marked && known && planner.index.claims[slot.claim].enforces()
+    })
 }
 
 fn claims_with_unknowns(planner: &Planner<'_, '_>) -> FxHashSet<usize> {

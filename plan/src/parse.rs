@@ -91,6 +91,9 @@ fn read(reader: &mut Reader, spec: &Value) -> Option<Spec> {
     let workload = workload(reader, field("workloadRef"), field("deploymentRef"));
     let (provider, region, zones) = cloud(reader, field("cloud"));
     let strategy = field("strategy");
+    if strategy.is_some_and(|strategy| !strategy.is_object()) {
+        reader.fault("spec.strategy", "must be an object, e.g. {maxUnavailable: 1}");
+    }
     let max_unavailable = strategy.and_then(|s| s.get("maxUnavailable")).filter(|v| !v.is_null());
     let max_surge = strategy.and_then(|s| s.get("maxSurge")).filter(|v| !v.is_null());
     reader.integer("spec.strategy.maxSurge", max_surge, 0, 0, i32::MAX);

@@ -3,8 +3,10 @@
 use crate::decide::Planner;
 use crate::index::PodEntry;
 use crate::slot::{Slot, State};
-use crate::{Eviction, InstanceView, Notice, Pod, Reason, TemplateChange, WorkloadKey, marks, select};
-use crds::WorkloadKind;
+use crate::{
+    Allocation, Eviction, InstanceView, Notice, Pod, Reason, TemplateChange, WorkloadKey, marks, select,
+};
+use crds::{Mode, WorkloadKind};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,66 +16,100 @@ const MISPLACED_SECONDS: i64 = 30;
 /// How long a replacement may wait for the scheduler before evictions stop.
 const UNSCHEDULED_SECONDS: i64 = 60;
 
-/// The acting allocations of a workload, by their index.
+/// The allocations of a workload, by their index.
 type Owners<'w> = BTreeMap<&'w WorkloadKey, Vec<usize>>;
 
 pub fn plan(planner: &mut Planner<'_, '_>) {
-    let owners = owners(planner);
-    for (workload, claims) in &owners {
+    let acting = owners(planner, true);
+    for (workload, claims) in &acting {
         if !planner.index.world.excluded_namespaces.contains(&workload.namespace) {
-            evict(planner, workload, claims);
+            let evictions = evictions(planner, workload, claims);
+            planner.plan.evictions.extend(evictions);
+            name_hanging(planner, workload, claims);
             strand(planner, workload, claims);
         }
     }
-    strand_orphans(planner, &owners);
-    templates(planner, &owners);
+    for (workload, claims) in owners(planner, false) {
+        if !planner.index.world.excluded_namespaces.contains(&workload.namespace) {
+            would_evict(planner, workload, &claims);
+        }
+    }
+    strand_orphans(planner, &acting);
+    templates(planner, &acting);
 }
 
-fn owners<'w>(planner: &Planner<'_, 'w>) -> Owners<'w> {
+fn owners<'w>(planner: &Planner<'_, 'w>, acting: bool) -> Owners<'w> {
     let mut owners: Owners = BTreeMap::new();
     for (number, claim) in planner.index.claims.iter().enumerate() {
-        if let (Some(workload), true, false) = (&claim.spec.workload, claim.enforces(), claim.object.deleting)
-        {
+        let counts = claim.enforces() == acting && !claim.object.deleting;
+        if let Some(workload) = claim.spec.workload.as_ref().filter(|_| counts) {
             owners.entry(workload).or_default().push(number);
         }
     }
     owners
 }
 
-/// Evicts at most one misplaced pod of a workload, and those on lost nodes.
-fn evict(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) {
+/// What allocations in mode Plan would do.
+fn would_evict(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) {
+    for eviction in evictions(planner, workload, claims) {
+        let pod = planner.index.world.pods.get(&eviction.uid);
+        let node = pod.and_then(|pod| pod.node.as_deref()).map(str::to_owned);
+        planner.would_evict.extend(claims.iter().map(|claim| (*claim, node.clone())));
+    }
+}
+
+/// At most one misplaced pod of a workload, and those on lost nodes.
+fn evictions(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) -> Vec<Eviction> {
     let index = planner.index;
     let may = claims.iter().all(|claim| index.claims[*claim].spec.evict && !index.claims[*claim].spec.paused);
-    // A DaemonSet's pods follow its template; there is nothing that an eviction could change.
-    if !may || workload.kind == WorkloadKind::DaemonSet || any_slot(planner, claims, is_unknown) {
-        return;
-    }
     let home = home_nodes(planner, claims);
     let usable = |node: &usize| index.nodes[*node].node.ready && !index.nodes[*node].node.unschedulable;
-    if !home.iter().any(usable) {
-        return;
+    // A DaemonSet's pods follow its template; there is nothing that an eviction could change.
+    let pointless = workload.kind == WorkloadKind::DaemonSet || !home.iter().any(usable);
+    if !may || pointless || any_slot(planner, claims, is_unknown) {
+        return Vec::new();
     }
     let pods = index.pods_of(workload);
-    let mut ripe = Vec::new();
+    let (mut evictions, mut ripe) = (Vec::new(), None);
     for entry in pods.iter().filter(|entry| is_misplaced(planner, entry, claims, &home)).collect::<Vec<_>>() {
         if is_lost(planner, entry, claims) {
-            planner.plan.evictions.push(eviction(entry, Reason::NodeLost));
+            evictions.push(eviction(entry, Reason::NodeLost));
             continue;
         }
         let since = planner.notices.since(Notice::Misplaced(entry.uid.to_owned()));
         let due = since.plus_seconds(MISPLACED_SECONDS);
         planner.notices.wake(due);
-        if index.now >= due {
-            ripe.push(entry);
-        }
+        ripe = ripe.or(Some(entry).filter(|_| index.now >= due));
     }
-    if ripe.is_empty() || stopped(planner, workload, claims, pods) {
+    if let Some(entry) = ripe
+        && !stopped(planner, workload, claims, pods)
+        && everybody_is_well(planner, workload, pods)
+    {
+        evictions.push(eviction(entry, Reason::Misplaced));
+    }
+    evictions
+}
+
+/// One at a time: the next when everything that should run does, the last one's replacement included.
+fn everybody_is_well(planner: &Planner<'_, '_>, workload: &WorkloadKey, pods: &[PodEntry<'_>]) -> bool {
+    let evicted = planner.index.world.evicted.get(workload);
+    let replaced = evicted.is_none_or(|at| pods.iter().any(|entry| entry.pod.created >= *at));
+    replaced && pods.iter().all(|entry| entry.pod.finished || (entry.pod.ready && !entry.pod.deleting))
+}
+
+/// Pods of a StatefulSet that were told to go and cannot, because their node is lost.
+fn name_hanging(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) {
+    if workload.kind != WorkloadKind::StatefulSet {
         return;
     }
-    // One at a time: the next when everything that should run does.
-    let settled = pods.iter().all(|entry| entry.pod.finished || (entry.pod.ready && !entry.pod.deleting));
-    if let (Some(entry), true) = (ripe.first(), settled) {
-        planner.plan.evictions.push(eviction(entry, Reason::Misplaced));
+    for entry in
+        planner.index.pods_of(workload).iter().filter(|entry| entry.pod.deleting && !entry.pod.finished)
+    {
+        if entry.node.is_some() && is_lost(planner, entry, claims) {
+            for claim in claims {
+                planner.hanging.entry(*claim).or_default().push(entry.pod.name.clone());
+            }
+        }
     }
 }
 
@@ -127,15 +163,16 @@ fn is_misplaced(
 fn is_lost(planner: &mut Planner<'_, '_>, entry: &PodEntry<'_>, claims: &[usize]) -> bool {
     let index = planner.index;
     let Some(node) = entry.node.map(|node| index.nodes[node].node) else { return true };
-    if node.ready {
-        return false;
+    let stopped = matches!(index.instance(&node.provider_id), InstanceView::Stopped);
+    if node.ready || stopped {
+        return stopped;
     }
     let grace = claims.iter().map(|claim| index.claims[*claim].spec.failover.not_ready_grace_seconds).max();
     let due =
         planner.notices.since(Notice::NotReady(node.uid.clone())).plus_seconds(grace.unwrap_or(0).into());
     planner.notices.wake(due);
-    let stopped = matches!(index.instance(&node.provider_id), InstanceView::Stopped | InstanceView::NotFound);
-    stopped || node.deleting || select::out_of_service(node) || index.now >= due
+    let gone = matches!(index.instance(&node.provider_id), InstanceView::NotFound);
+    gone || node.deleting || select::out_of_service(node) || index.now >= due
 }
 
 /// Whether evicting does not help: a replacement came without the requirement, or none can be scheduled.
@@ -164,25 +201,38 @@ fn stopped(
     }
     let stopped = unscheduled || (without && (evicted_before || said_before));
     if stopped {
-        planner.plan_notes.extend(claims.iter().map(|claim| (*claim, Reason::EvictionStopped)));
+        planner.notes.extend(claims.iter().map(|claim| (*claim, Reason::EvictionStopped)));
     }
     stopped
 }
 
 /// A pod that was never scheduled and waits for an allocation that its workload does not have (any more).
 fn strand(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) {
-    let names: BTreeSet<&str> = claims.iter().map(|claim| planner.index.claims[*claim].name).collect();
+    let mut names: BTreeSet<&str> = claims.iter().map(|claim| planner.index.claims[*claim].name).collect();
+    names.extend(passive(planner));
     let mut waiting = 0;
     for entry in planner.index.pods_of(workload).iter().filter(|entry| is_waiting(entry.pod)) {
-        waiting += 1;
+        let since = planner.notices.since(Notice::Unscheduled(entry.uid.to_owned()));
+        let due = since.plus_seconds(UNSCHEDULED_SECONDS);
+        planner.notices.wake(due);
+        waiting += usize::from(planner.index.now >= due);
         let injected = entry.pod.injected.as_ref();
         if injected.is_some_and(|injected| !injected.iter().any(|name| names.contains(name.as_str()))) {
             planner.plan.evictions.push(eviction(entry, Reason::Stranded));
         }
     }
     if waiting > 0 && !any_slot(planner, claims, |slot| slot.on_node().is_none()) {
-        planner.plan_notes.extend(claims.iter().map(|claim| (*claim, Reason::MorePodsThanAddresses)));
+        planner.notes.extend(claims.iter().map(|claim| (*claim, Reason::MorePodsThanAddresses)));
     }
+}
+
+/// Allocations that are there and do not act, for want of a valid spec or by their mode: what waits for
+/// them may go on waiting.
+fn passive<'w>(planner: &Planner<'_, 'w>) -> BTreeSet<&'w str> {
+    let allocations = planner.index.world.allocations.iter();
+    let acts =
+        |allocation: &Allocation| allocation.spec.as_ref().is_ok_and(|spec| spec.mode == Mode::Enforce);
+    allocations.filter(|(_, allocation)| !acts(allocation)).map(|(name, _)| name.as_str()).collect()
 }
 
 fn is_waiting(pod: &Pod) -> bool {
@@ -191,14 +241,18 @@ fn is_waiting(pod: &Pod) -> bool {
 
 /// The same for workloads that no allocation refers to any more.
 fn strand_orphans(planner: &mut Planner<'_, '_>, owners: &Owners<'_>) {
+    let passive = passive(planner);
     for (workload, pods) in &planner.index.workloads {
         if owners.contains_key(workload)
             || planner.index.world.excluded_namespaces.contains(&workload.namespace)
         {
             continue;
         }
-        for entry in pods.iter().filter(|entry| is_waiting(entry.pod) && entry.pod.injected.is_some()) {
-            planner.plan.evictions.push(eviction(entry, Reason::Stranded));
+        for entry in pods.iter().filter(|entry| is_waiting(entry.pod)) {
+            let injected = entry.pod.injected.as_ref();
+            if injected.is_some_and(|injected| !injected.iter().any(|name| passive.contains(name.as_str()))) {
+                planner.plan.evictions.push(eviction(entry, Reason::Stranded));
+            }
         }
     }
     // In order, whatever order the workloads were met in.
@@ -209,6 +263,7 @@ fn strand_orphans(planner: &mut Planner<'_, '_>, owners: &Owners<'_>) {
 /// allocation.
 fn templates(planner: &mut Planner<'_, '_>, owners: &Owners<'_>) {
     let index = planner.index;
+    let passive = passive(planner);
     for (workload, object) in &index.world.workloads {
         if workload.kind != WorkloadKind::DaemonSet
             || index.world.excluded_namespaces.contains(&workload.namespace)
@@ -216,9 +271,10 @@ fn templates(planner: &mut Planner<'_, '_>, owners: &Owners<'_>) {
             continue;
         }
         let claims = owners.get(workload).map(Vec::as_slice).unwrap_or_default();
-        let wanted: BTreeSet<String> =
-            claims.iter().map(|claim| index.claims[*claim].name.to_owned()).collect();
         let current = object.injected.clone().unwrap_or_default();
+        let mut wanted: BTreeSet<String> =
+            claims.iter().map(|claim| index.claims[*claim].name.to_owned()).collect();
+        wanted.extend(current.iter().filter(|name| passive.contains(name.as_str())).cloned());
         let too_early = object.injected.is_none() && home_nodes(planner, claims).is_empty();
         if wanted != current && !too_early {
             planner.plan.daemon_sets.push(TemplateChange { workload: workload.clone(), names: wanted });

@@ -139,7 +139,7 @@ fn slot<'w>(
     released: bool,
     busy: &FxHashSet<IpAddr>,
 ) -> Slot<'w> {
-    let state = state(index, address, recorded);
+    let state = state(index, address);
     let outdated = is_stale(index, address, &state);
     Slot {
         claim,
@@ -153,7 +153,7 @@ fn slot<'w>(
     }
 }
 
-fn state<'w>(index: &Index<'w>, address: IpAddr, recorded: Option<&'w IpStatus>) -> State<'w> {
+fn state<'w>(index: &Index<'w>, address: IpAddr) -> State<'w> {
     match index.world.addresses.get(&address).map(|seen| &seen.view) {
         None => State::Unknown("it has not been read yet"),
         Some(AddressView::Unknown { message }) => State::Unknown(message),
@@ -162,7 +162,8 @@ fn state<'w>(index: &Index<'w>, address: IpAddr, recorded: Option<&'w IpStatus>)
         Some(AddressView::Free { token }) => State::Free { token },
         Some(AddressView::Attached { provider_id, token }) => {
             let node = index.node_of_instance(provider_id);
-            if node.is_some() || recorded.is_some_and(|recorded| names_instance(recorded, provider_id)) {
+            if node.is_some() || index.recorded(address).any(|recorded| names_instance(recorded, provider_id))
+            {
                 State::On { node, provider_id, token }
             } else {
                 State::Foreign(provider_id)

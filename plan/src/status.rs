@@ -1,8 +1,9 @@
 //! What every allocation's status should say.
 
 use crate::decide::{Decision, Planner};
-use crate::slot::{Slot, State, is_retained};
-use crate::{Reason, Time};
+use crate::leave;
+use crate::slot::{Lost, Slot, State, is_retained};
+use crate::{Reason, Time, marks};
 use crds::{IpStatus, Move, NetIPAllocationStatus, Operation, PlannedAction};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -60,7 +61,11 @@ fn status(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> NetIPAllo
         unattached: count(reserved.saturating_sub(attached)),
         ips,
         history,
-        plan: if planner.index.claims[claim].enforces() { Vec::new() } else { planned(planner, slots) },
+        plan: if planner.index.claims[claim].enforces() {
+            Vec::new()
+        } else {
+            planned(planner, claim, slots)
+        },
     };
     let verdicts = conditions(planner, claim, slots, attached);
     set_conditions(&mut status.conditions, &verdicts, object.generation, planner.index.now);
@@ -122,8 +127,7 @@ fn place(planner: &Planner<'_, '_>, slot: &Slot<'_>) -> (&'static str, Option<St
         State::Free { .. } => ("Free", None, None),
         State::On { node, provider_id, .. } => {
             let node = node.map(|node| planner.index.nodes[node].name.to_owned());
-            let gone = || slot.recorded.and_then(|r| r.node.clone());
-            ("Attached", node.or_else(gone), Some(provider_id.to_owned()))
+            ("Attached", node, Some(provider_id.to_owned()))
         }
     }
 }
@@ -150,13 +154,17 @@ fn operation(planner: &Planner<'_, '_>, number: usize) -> Option<Operation> {
     if matches!(slot.state, State::Unknown(_)) {
         return recorded.cloned();
     }
+    let paused = planner.index.claims[slot.claim].spec.paused;
+    if paused && decision.moving.is_none() && decision.reason == Reason::Paused {
+        return recorded.cloned();
+    }
     let cause = decision.moving?;
     let index = planner.index;
     let from_provider_id = recorded
         .map_or_else(|| slot.on_instance().map(str::to_owned), |recorded| recorded.from_provider_id.clone());
     let from = match recorded {
         Some(recorded) => recorded.from.clone(),
-        None => slot.on_instance().and(place(planner, slot).1),
+        None => slot.on_instance().and(place(planner, slot).1.or_else(|| slot.recorded?.node.clone())),
     };
     let target = decision.target.map(|node| &index.nodes[node]);
     Some(Operation {
@@ -237,91 +245,148 @@ fn sentence(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision) -> 
     format!("{node}{}{detail}{}", decision.reason.meaning(), target.unwrap_or_default())
 }
 
-fn planned(planner: &Planner<'_, '_>, slots: &[usize]) -> Vec<PlannedAction> {
-    slots
-        .iter()
-        .filter_map(|number| {
-            let (slot, decision) = (&planner.slots.all[*number], &planner.decisions[*number]);
-            let cause = decision.moving?;
-            let from = place(planner, slot).1;
-            let to = decision.target.map(|node| planner.index.nodes[node].name.to_owned());
-            let action = match (&from, &to) {
-                (None, _) => "Attach",
-                (Some(_), Some(_)) => "Move",
-                (Some(_), None) => "Detach",
-            };
-            Some(PlannedAction {
-                address: Some(slot.address.to_string()),
-                action: action.to_owned(),
-                from,
-                to,
-                cause: cause.as_str().to_owned(),
-            })
-        })
-        .collect()
+/// What mode Plan would do: moves, labels and evictions.
+fn planned(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> Vec<PlannedAction> {
+    let moves = slots.iter().filter_map(|number| planned_move(planner, *number));
+    let evictions =
+        planner.would_evict.iter().filter(|(of, _)| *of == claim).map(|(_, node)| PlannedAction {
+            address: None,
+            action: "Evict".to_owned(),
+            from: node.clone(),
+            to: None,
+            cause: Reason::Misplaced.as_str().to_owned(),
+        });
+    moves.chain(evictions).collect()
+}
+
+fn planned_move(planner: &Planner<'_, '_>, number: usize) -> Option<PlannedAction> {
+    let (slot, decision) = (&planner.slots.all[number], &planner.decisions[number]);
+    let here = place(planner, slot).1;
+    let name = planner.index.claims[slot.claim].name;
+    let unmarked = slot.on_node().filter(|node| !marks::is_home(planner.index.nodes[*node].node, name));
+    let to = decision.target.map(|node| planner.index.nodes[node].name.to_owned());
+    let (action, from, to, cause) = match (decision.moving, here, to) {
+        (Some(cause), None, to) => ("Attach", None, to, cause),
+        (Some(cause), here, None) => ("Detach", here, None, cause),
+        (Some(cause), here, to) => ("Move", here, to, cause),
+        (None, here, _) if decision.marked && unmarked.is_some() => ("Label", None, here, decision.reason),
+        (None, ..) => return None,
+    };
+    Some(PlannedAction {
+        address: Some(slot.address.to_string()),
+        action: action.to_owned(),
+        from,
+        to,
+        cause: cause.as_str().to_owned(),
+    })
 }
 
 type Verdict = (&'static str, bool, Reason, String);
 
+/// What the conditions of one allocation are made from.
+struct Summary<'p, 'w> {
+    slots: Vec<(&'p Slot<'w>, &'p Decision)>,
+    lost: Vec<&'p Lost<'w>>,
+    note: Option<Reason>,
+    acting: bool,
+    paused: bool,
+    reserved: usize,
+    attached: usize,
+    moving: usize,
+}
+
+impl Summary<'_, '_> {
+    fn ready(&self) -> (bool, Reason) {
+        let troubled = self.slots.iter().find(|(_, decision)| decision.degraded);
+        if !self.acting {
+            (false, Reason::PlanOnly)
+        } else if let Some((_, decision)) = troubled {
+            (false, decision.reason)
+        } else if self.moving > 0 {
+            (false, Reason::Moving)
+        } else if !self.lost.is_empty() {
+            (false, Reason::HeldByAllocation)
+        } else if self.slots.iter().any(|(_, decision)| is_on_lost_node(decision)) {
+            (false, Reason::WaitingForTarget)
+        } else if self.attached == self.reserved {
+            let note = self.note.filter(|note| *note == Reason::MorePodsThanAddresses);
+            (true, note.unwrap_or(Reason::AllAttached))
+        } else if self.paused {
+            (false, Reason::Paused)
+        } else if self.attached > 0 {
+            (false, Reason::MoreAddressesThanNodes)
+        } else {
+            (false, Reason::NoEligibleNode)
+        }
+    }
+
+    /// The addresses that another allocation has, and which one.
+    fn conflict(&self) -> Option<String> {
+        let first = self.lost.first()?;
+        let names: Vec<String> = self.lost.iter().map(|lost| lost.address.to_string()).collect();
+        Some(format!("{} belong to NetIPAllocation {}, the older one.", names.join(", "), first.winner))
+    }
+}
+
 fn conditions(planner: &Planner<'_, '_>, claim: usize, slots: &[usize], attached: usize) -> Vec<Verdict> {
     let spec = planner.index.claims[claim].spec;
-    let reserved = spec.addresses.len();
-    let decisions = || slots.iter().map(|number| (&planner.slots.all[*number], &planner.decisions[*number]));
-    let lost: Vec<_> = planner.slots.lost.iter().filter(|lost| lost.claim == claim).collect();
     let acting = planner.index.claims[claim].enforces();
-    let moving = decisions().filter(|(_, decision)| acting && decision.moving.is_some()).count();
-    let waiting = decisions().filter(|(_, decision)| decision.reason == Reason::WaitingForNode).count();
-    let troubled = decisions().find(|(_, decision)| decision.degraded);
-    let note = planner.plan_notes.iter().find(|(of, _)| *of == claim).map(|(_, reason)| *reason);
-
-    let summary = format!("{attached} of {reserved} addresses are attached.");
-    let settled = moving == 0 && troubled.is_none() && lost.is_empty();
-    let ready = if !acting {
-        (false, Reason::PlanOnly)
-    } else if attached == reserved && settled {
-        (true, note.filter(|reason| *reason == Reason::MorePodsThanAddresses).unwrap_or(Reason::AllAttached))
-    } else if settled && attached > 0 && attached + waiting == reserved && !spec.paused {
-        (true, Reason::MoreAddressesThanNodes)
-    } else if moving > 0 {
-        (false, Reason::Moving)
-    } else if let Some((_, decision)) = troubled {
-        (false, decision.reason)
-    } else if !lost.is_empty() {
-        (false, Reason::HeldByAllocation)
-    } else if spec.paused {
-        (false, Reason::Paused)
-    } else {
-        (false, Reason::NoEligibleNode)
+    let slots: Vec<_> = slots.iter().map(|n| (&planner.slots.all[*n], &planner.decisions[*n])).collect();
+    let summary = Summary {
+        moving: slots.iter().filter(|(_, decision)| acting && decision.moving.is_some()).count(),
+        slots,
+        lost: planner.slots.lost.iter().filter(|lost| lost.claim == claim).collect(),
+        note: planner.notes.iter().find(|(of, _)| *of == claim).map(|(_, reason)| *reason),
+        acting,
+        paused: spec.paused,
+        reserved: spec.addresses.len(),
+        attached,
     };
-    let degraded = match (troubled, note) {
+    let (ready, why) = summary.ready();
+    let hanging = planner.hanging.get(&claim).map(|pods| hanging_pods(pods)).unwrap_or_default();
+    let ready_message = format!("{attached} of {} addresses are attached.{hanging}", summary.reserved);
+    let troubled = summary.slots.iter().find(|(_, decision)| decision.degraded);
+    let degraded = match (troubled, summary.note) {
         (Some((slot, decision)), _) => {
-            (true, decision.reason, format!("{}: {}", slot.address, sentence(planner, slot, decision)))
+            let message = format!("{}: {}", slot.address, sentence(planner, slot, decision));
+            (true, decision.reason, message)
         }
         (None, Some(Reason::EvictionStopped)) => {
             (true, Reason::EvictionStopped, Reason::EvictionStopped.meaning().to_owned())
         }
         _ => (false, Reason::AllAttached, String::new()),
     };
-    let conflict = lost.first().map(|first| {
-        let names: Vec<String> = lost.iter().map(|lost| lost.address.to_string()).collect();
-        format!("{} belong to NetIPAllocation {}, the older one.", names.join(", "), first.winner)
-    });
+    let conflict = summary.conflict();
+    let or_fine = |so: bool, reason| if so { reason } else { Reason::AllAttached };
+    let on_the_move = format!("{} addresses are on the move.", summary.moving);
     vec![
-        ("Ready", ready.0, ready.1, summary),
-        (
-            "Progressing",
-            moving > 0,
-            if moving > 0 { Reason::Moving } else { Reason::AllAttached },
-            format!("{moving} addresses are on the move."),
-        ),
+        ("Ready", ready, why, ready_message),
+        ("Progressing", summary.moving > 0, or_fine(summary.moving > 0, Reason::Moving), on_the_move),
         ("Degraded", degraded.0, degraded.1, degraded.2),
         (
             "Conflict",
             conflict.is_some(),
-            if conflict.is_some() { Reason::HeldByAllocation } else { Reason::AllAttached },
+            or_fine(conflict.is_some(), Reason::HeldByAllocation),
             conflict.unwrap_or_default(),
         ),
     ]
+}
+
+/// It has to leave a node that does not work, and cannot.
+fn is_on_lost_node(decision: &Decision) -> bool {
+    decision.reason == Reason::WaitingForTarget
+        && matches!(decision.verdict, leave::Verdict::Leave { forced: true, .. })
+}
+
+/// Kubernetes makes no second pod of a StatefulSet while it cannot be sure that the first is gone, and
+/// neither do we.
+fn hanging_pods(pods: &[String]) -> String {
+    format!(
+        " Pods {} hang on lost nodes, and their StatefulSet waits for them: once the machines are surely \
+         down, end them with `kubectl delete pod --force`, or put the taint \
+         node.kubernetes.io/out-of-service on the nodes.",
+        pods.join(", ")
+    )
 }
 
 /// Keeps the transition time of a condition whose status does not change.
