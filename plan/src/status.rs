@@ -155,7 +155,7 @@ fn operation(planner: &Planner<'_, '_>, number: usize) -> Option<Operation> {
         return recorded.cloned();
     }
     let paused = planner.index.claims[slot.claim].spec.paused;
-    if paused && decision.moving.is_none() && decision.reason == Reason::Paused {
+    if paused && decision.reason == Reason::Paused && finished_move(planner, slot, decision).is_none() {
         return recorded.cloned();
     }
     let cause = decision.moving?;

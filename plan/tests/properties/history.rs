@@ -228,7 +228,8 @@ fn right_marks(universe: &Universe) {
 
 fn acts(universe: &Universe, name: &str) -> bool {
     let spec = universe.allocations.get(name).and_then(|allocation| allocation.spec.as_ref().ok());
-    spec.is_some_and(|spec| spec.mode == crds::Mode::Enforce)
+    // A paused one leaves what was taken off its list as it is.
+    spec.is_some_and(|spec| spec.mode == crds::Mode::Enforce && !spec.paused)
 }
 
 /// The allocation that has an address, and whether it acts.

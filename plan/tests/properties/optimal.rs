@@ -17,7 +17,11 @@ pub fn run(random: &mut Random) {
         for step in &plan.steps {
             universe.act(step, Luck::Good);
         }
-        if plan.steps.is_empty() && plan.labels.is_empty() && plan.wake_at.is_none() {
+        if plan.steps.is_empty()
+            && plan.labels.is_empty()
+            && plan.finalizers.is_empty()
+            && plan.wake_at.is_none()
+        {
             break;
         }
         universe.now =
