@@ -100,6 +100,8 @@ pub struct AzureSettings {
     pub mixed_case_ids: bool,
     /// Instances say which of their interfaces is the primary one.
     pub primary_flag: bool,
+    /// SKU of the load balancer that the nodes are behind.
+    pub load_balancer_sku: String,
     /// `Retry-After` of operations, in seconds.
     pub retry_after: u64,
     /// AKS has locked the node resource group: writes are refused by a deny assignment.
@@ -165,6 +167,7 @@ impl Default for AzureSettings {
             page_size: 100,
             mixed_case_ids: true,
             primary_flag: true,
+            load_balancer_sku: "Standard".to_owned(),
             retry_after: 1,
             deny_writes: false,
         }

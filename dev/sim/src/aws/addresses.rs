@@ -123,7 +123,7 @@ fn association(context: &Context, address: &Address) -> Association {
 }
 
 fn write(xml: &mut Xml, address: &Address, association: &Association, empty: bool) {
-    let mut field = |xml: &mut Xml, name: &str, value: &Option<String>| {
+    let field = |xml: &mut Xml, name: &str, value: &Option<String>| {
         let absent = empty.then(String::new);
         xml.optional(name, value.as_ref().or(absent.as_ref()));
     };

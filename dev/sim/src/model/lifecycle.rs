@@ -99,6 +99,7 @@ impl State {
         for (_, interface) in &mut interfaces {
             interface.version += 1;
             interface.busy = None;
+            interface.draft = None;
             for slot in &mut interface.slots {
                 slot.binding = None;
             }

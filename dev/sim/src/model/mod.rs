@@ -236,19 +236,23 @@ impl State {
         instance.private_egress || bindings.any(|binding| binding.ip.is_some())
     }
 
-    /// Unlocks what an operation has ended with.
-    fn unlock(&mut self, order: &Order, succeeded: bool) {
-        if order.cloud != Cloud::Azure {
-            return;
-        }
+    /// Unlocks what an operation that has ended had locked.
+    fn unlock(&mut self, operation: &str, order: &Order, succeeded: bool) {
         let now = self.now();
         let inventory = self.cloud_mut(order.cloud);
-        inventory.interfaces.edit(&order.target, now, |interface| {
-            interface.busy = None;
-            interface.provisioning = if succeeded { Provisioning::Succeeded } else { Provisioning::Failed };
-        });
+        let locked = |busy: &Option<String>| busy.as_deref() == Some(operation);
+        if inventory.interfaces.get(&order.target).is_some_and(|row| locked(&row.busy)) {
+            inventory.interfaces.edit(&order.target, now, |interface| {
+                interface.busy = None;
+                interface.draft = None;
+                interface.version += 1;
+                interface.provisioning = if succeeded { Provisioning::Succeeded } else { Provisioning::Failed };
+            });
+        }
         for key in &order.locks {
-            inventory.addresses.edit(key, now, |address| address.busy = None);
+            if inventory.addresses.get(key).is_some_and(|row| locked(&row.busy)) {
+                inventory.addresses.edit(key, now, |address| address.busy = None);
+            }
         }
     }
 

@@ -180,6 +180,13 @@ impl Operations {
 impl State {
     /// Accepts an operation; its effect comes when it is done.
     pub fn start(&mut self, order: Order, effect: Effect) -> String {
+        let name = self.accept(order, effect);
+        self.settle();
+        name
+    }
+
+    /// The same, but even an operation that takes no time is not done before the next [`State::settle`].
+    pub fn accept(&mut self, order: Order, effect: Effect) -> String {
         let uid = self.next_uid();
         let now = self.now();
         let name = match order.cloud {
@@ -203,7 +210,6 @@ impl State {
         };
         self.operations.by_name.insert(name.clone(), operation);
         self.operations.active.push(name.clone());
-        self.settle();
         name
     }
 
@@ -290,7 +296,7 @@ impl State {
             operation.ended = Some(when);
             operation.failure = result.as_ref().err().cloned();
         }
-        self.unlock(&order, result.is_ok());
+        self.unlock(name, &order, result.is_ok());
         let code = result.err().map(|failure| failure.code);
         let (caller, action, target) = (&order.caller, &order.action, &order.target);
         self.log_background(Kind::Operation, order.cloud, caller, action, target, code);

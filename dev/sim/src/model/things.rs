@@ -100,11 +100,22 @@ pub struct Interface {
     pub provisioning: Provisioning,
     /// The operation that is changing it.
     pub busy: Option<String>,
+    /// What the operation will make of it.
+    pub draft: Option<Draft>,
     /// AWS: no internet gateway is attached to its network.
     pub no_gateway: bool,
     /// Whatever else its owner has set on it.
     pub document: Map<String, Value>,
     /// Tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// What an interface is to be.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Draft {
+    pub slots: Vec<Slot>,
+    pub document: Map<String, Value>,
     pub tags: BTreeMap<String, String>,
 }
 

@@ -74,6 +74,7 @@ pub fn interface(
         version: 1,
         provisioning: Provisioning::Succeeded,
         busy: None,
+        draft: None,
         no_gateway: spec.no_gateway,
         document: interface_document(instance),
         tags: BTreeMap::new(),

@@ -15,7 +15,7 @@ use crate::settings::Settings;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// A world: instances, reserved addresses, and how the clouds behave.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -110,6 +110,11 @@ pub struct AddressSpec {
     pub tags: BTreeMap<String, String>,
 }
 
+/// The id that the simulated cluster gives to the instance of a node.
+fn aws_instance_id(node: &str) -> String {
+    format!("i-{:017x}", crate::provider_id::fingerprint(node) & 0x0fff_ffff_ffff_ffff)
+}
+
 fn running() -> InstanceState {
     InstanceState::Running
 }
@@ -165,6 +170,29 @@ impl World {
             instances: provider_ids.into_iter().map(InstanceSpec::of).collect(),
             ..Self::default()
         }
+    }
+
+    /// A small world to play with: in each cloud three nodes as `cluster up` makes them, and three free
+    /// addresses.
+    pub fn example() -> Self {
+        let mut world = Self::default();
+        for (n, zone) in ["a", "b", "c"].into_iter().enumerate() {
+            let name = format!("node-{}", n + 1);
+            let azure = "azure:///subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/dev-nodes\
+                         /providers/Microsoft.Compute/virtualMachines";
+            let nodes = [
+                format!("gce://dev-project/us-central1-{zone}/{name}"),
+                format!("aws:///eu-west-1{zone}/{}", aws_instance_id(&name)),
+                format!("{azure}/{name}"),
+            ];
+            for (cloud, node) in Cloud::ALL.into_iter().zip(nodes) {
+                let last = u8::try_from(10 * (cloud as usize + 1) + n).unwrap_or_default();
+                world = world
+                    .instance(InstanceSpec::of(&node))
+                    .address(cloud, Ipv4Addr::new(203, 0, 113, last));
+            }
+        }
+        world
     }
 
     /// The same world with one more instance.
