@@ -170,6 +170,17 @@ impl State {
             .find_map(|cloud| Some((cloud, self.cloud(cloud).by_ip.get(&ip)?.clone())))
     }
 
+    /// Begins history here: whatever there is has always been.
+    pub fn begin(&mut self) {
+        for inventory in &mut self.clouds {
+            inventory.instances.forget_past();
+            inventory.interfaces.forget_past();
+            inventory.addresses.forget_past();
+        }
+        let holds = self.holds();
+        self.log.begin(holds);
+    }
+
     /// Who holds which reserved address in all clouds, now.
     pub fn holds(&self) -> Vec<Hold> {
         let mut holds = Vec::new();

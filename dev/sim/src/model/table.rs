@@ -94,6 +94,14 @@ impl<T: Clone> Table<T> {
         true
     }
 
+    /// Forgets the past: what is now has always been.
+    pub fn forget_past(&mut self) {
+        for row in self.rows.values_mut() {
+            row.past.clear();
+            row.latest.0 = Timestamp::MIN;
+        }
+    }
+
     /// Takes a thing away.
     pub fn remove(&mut self, key: &str, now: Timestamp) -> Option<T> {
         let row = self.rows.get_mut(key)?;

@@ -244,7 +244,7 @@ impl World {
         for address in &self.addresses {
             build::address(&mut state, address)?;
         }
-        state.log.begin(state.holds());
+        state.begin();
         Ok(state)
     }
 
