@@ -97,7 +97,7 @@ fn gets(sim: &Sim) -> Vec<(&'static str, String)> {
             format!("{}/compute/v1/projects/dev-project/zones/us-central1-a/instances/node-0", sim.gcp_url()),
         ),
         (
-            "aws instance",
+            "aws address by filter",
             format!("{}/?Action=DescribeAddresses&Filter.1.Name=public-ip&Filter.1.Value.1=51.0.0.1", sim.aws_url()),
         ),
         (

@@ -73,6 +73,11 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Whether a list leaves anything out.
+    pub fn leaves_any_out(&self) -> bool {
+        !self.missing.is_empty()
+    }
+
     /// Whether a list leaves an item out, by the texts that describe it.
     pub fn leaves_out(&self, item: &[&str]) -> bool {
         let left_out = |text: &String| item.iter().any(|part| part.contains(text.as_str()));

@@ -1,7 +1,7 @@
 //! Elastic IP addresses: `DescribeAddresses`, `AllocateAddress`, `ReleaseAddress`.
 
 use super::errors::{ALLOCATION, error, no_such};
-use super::params::{Params, passes};
+use super::params::{Filter, Params, passes};
 use super::xml::Xml;
 use super::{Call, success};
 use crate::http::{ApiError, Reply};
@@ -54,16 +54,18 @@ pub fn describe(context: &Context, call: &Call) -> Result<Reply, ApiError> {
         find_by_ip(state, ip)?; // one unknown address fails the whole call
     }
     let allocations = params.list("AllocationId");
-    let wanted = inventory.addresses.all(context.seen).filter(|(key, address)| {
-        let ip = address.ip.to_string();
+    let wanted = |key: &str, address: &Address| {
         call.sees(&address.region)
-            && (allocations.is_empty() || allocations.contains(key))
-            && (public_ips.is_empty() || public_ips.contains(&ip.as_str()))
-            && !context.leaves_out(&[key, &ip])
-    });
-    let found: Vec<&Address> = wanted
+            && (allocations.is_empty() || allocations.contains(&key))
+            && (public_ips.is_empty() || public_ips.contains(&address.ip.to_string().as_str()))
+            && !(context.leaves_any_out() && context.leaves_out(&[key, &address.ip.to_string()]))
+            && passes(&filters, &address.tags, |field| values(context, address, field))
+    };
+    let candidates = candidates(context, &filters);
+    let found: Vec<&Address> = candidates
+        .into_iter()
+        .filter(|(key, address)| wanted(key, address))
         .map(|(_, address)| address)
-        .filter(|address| passes(&filters, &address.tags, |field| values(context, address, field)))
         .collect();
     let empty = state.settings.aws.unassociated == Unassociated::Empty;
     Ok(success("DescribeAddresses", context.state.log.last(), |xml| {
@@ -71,6 +73,20 @@ pub fn describe(context: &Context, call: &Call) -> Result<Reply, ApiError> {
             write(xml, address, &association(context, address), empty);
         });
     }))
+}
+
+/// The addresses that can pass: those that a filter names if it names them plainly, or else all.
+fn candidates<'a>(context: &'a Context, filters: &[Filter]) -> Vec<(&'a str, &'a Address)> {
+    let addresses = &context.state.cloud(AWS).addresses;
+    // What a reader who is behind sees is in no index.
+    let named = filters.iter().find_map(|filter| filter.plain_values("public-ip"));
+    let Some(named) = named.filter(|_| context.seen.is_none()) else {
+        return addresses.all(context.seen).collect();
+    };
+    let keys = named.iter().filter_map(|text| context.state.address_key(AWS, text.parse().ok()?));
+    let mut keys: Vec<&str> = keys.collect();
+    keys.sort_unstable();
+    keys.into_iter().filter_map(|key| Some((key, addresses.get(key)?))).collect()
 }
 
 fn values(context: &Context, address: &Address, field: &str) -> Vec<String> {

@@ -139,6 +139,11 @@ impl Filter {
         }
     }
 
+    /// The values, if this filter is of that name and none of them is a pattern.
+    pub fn plain_values(&self, name: &str) -> Option<&HashSet<String>> {
+        (self.name == name && self.patterns.is_empty()).then_some(&self.exact)
+    }
+
     fn passes(&self, values: &[String]) -> bool {
         let fits = |value: &String| {
             self.exact.contains(value) || self.patterns.iter().any(|pattern| matches(pattern, value))

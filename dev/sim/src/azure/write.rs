@@ -117,7 +117,6 @@ pub fn interface(state: &State, key: &str, row: &Interface) -> Value {
         "etag": tag,
         "location": row.region,
         "type": "Microsoft.Network/networkInterfaces",
-        "kind": "Regular",
         "properties": properties,
     });
     if !shown.tags.is_empty() {

@@ -98,7 +98,7 @@ fn select<'a>(
     let addresses = &state.cloud(Cloud::Gcp).addresses;
     let rows = addresses.after(context.seen, prefix, page.after.as_deref());
     let mut rows = rows
-        .filter(|(key, address)| !context.leaves_out(&[key, &address.ip.to_string()]))
+        .filter(|(key, address)| !(context.leaves_any_out() && context.leaves_out(&[key, &address.ip.to_string()])))
         .filter(|(_, address)| match &page.filter {
             Some(filter) => filter.passes(&|field| values(state, address, field)),
             None => true,

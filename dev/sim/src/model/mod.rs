@@ -170,6 +170,11 @@ impl State {
             .find_map(|cloud| Some((cloud, self.cloud(cloud).by_ip.get(&ip)?.clone())))
     }
 
+    /// The key of a reserved address of one cloud.
+    pub fn address_key(&self, cloud: Cloud, ip: IpAddr) -> Option<&str> {
+        self.cloud(cloud).by_ip.get(&ip).map(String::as_str)
+    }
+
     /// Begins history here: whatever there is has always been.
     pub fn begin(&mut self) {
         for inventory in &mut self.clouds {
