@@ -73,9 +73,9 @@ class Simulator:
         self.admin("POST", "/exchanges")
 
     def world(self, instances=(), addresses=(), settings=None):
-        """Starts anew with another world. Operations are done quickly unless a check says otherwise."""
+        """Starts anew with another world. Operations are done when asked for once, unless a check says otherwise."""
         self.keep()
-        usual = {"gcp": {"operation": {"seconds": 0.05}}, "azure": {"operation": {"seconds": 0.05}, "retryAfter": 0}}
+        usual = {"gcp": {"operation": {"polls": 1}}, "azure": {"operation": {"polls": 1}, "retryAfter": 0}}
         for cloud, values in (settings or {}).items():
             usual.setdefault(cloud, {}).update(values)
         world = {"instances": list(instances), "addresses": list(addresses), "settings": usual}

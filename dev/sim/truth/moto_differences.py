@@ -18,13 +18,12 @@ MOTO = "moto"
 DIFFERENCES = {
     "who owns the address of the cloud's choice": Difference(
         US,
-        "Model, IpOwnerId: 'The ID of the owner of the Elastic IP address'; the reply in the reference's example of "
-        "DescribeInstances has 'amazon' for an address that was assigned by itself. moto names the account.",
+        "Replies of the real service in public test fixtures have 'amazon' as the owner of an address that an instance got "
+        "by itself, and clients tell it by that from an elastic one. moto names the account.",
     ),
     "an address names its border group": Difference(
         US,
-        "Model, Address.NetworkBorderGroup; the reply in the reference's example of DescribeAddresses has it. moto "
-        "leaves it out.",
+        "Model, Address.NetworkBorderGroup: where the address is advertised from, which every address is. moto leaves it out.",
     ),
     "look up by a wrong filter": Difference(
         US, "Error page, InvalidParameterValue: 'a value specified in a parameter is not valid'. moto answers 500 in HTML."

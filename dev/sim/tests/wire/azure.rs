@@ -360,8 +360,7 @@ async fn an_address_of_another_sku_than_the_load_balancers_is_refused() {
     assert_eq!(bed.send(bed.put_nic("node-1", &nic)).await.error(), (400, expected.into()));
 }
 
-// 20. Public IP documentation: same region and subscription. The code is the one for references that
-// cannot be resolved; not confirmed live.
+// 20. Traces in MicrosoftDocs/azure-docs pull request 114616 and microsoft/CromwellOnAzure issue 231.
 #[tokio::test]
 async fn an_address_of_another_region_or_subscription_is_refused() {
     let mut abroad = AddressSpec::free(Cloud::Azure, ip("203.0.9.8"));
