@@ -55,7 +55,9 @@ pub async fn handle(shared: &Shared, request: &HttpRequest) -> Outcome {
         _ => write(shared, request, &segments),
     };
     shared.notify();
-    Outcome::Reply(answer.unwrap_or_else(|Refusal(status, why)| Reply::json(status, &json!({ "error": why }))))
+    Outcome::Reply(
+        answer.unwrap_or_else(|Refusal(status, why)| Reply::json(status, &json!({ "error": why }))),
+    )
 }
 
 async fn events(shared: &Shared, request: &HttpRequest) -> Result<Reply, Refusal> {
@@ -81,7 +83,9 @@ fn read(shared: &Shared, request: &HttpRequest, segments: &[&str]) -> Result<Rep
         ["snapshot"] => json!(state.log.snapshot(number(request, "seq")?.unwrap_or(u64::MAX))),
         ["faults"] => {
             let rules = state.faults.rules().iter();
-            rules.map(|(id, rule)| json!({ "id": id, "rule": rule })).collect()
+            rules
+                .map(|(id, rule)| json!({ "id": id, "rule": rule }))
+                .collect()
         }
         ["world"] => {
             let yaml = World::of_state(&state).to_yaml();
@@ -104,12 +108,17 @@ fn write(shared: &Shared, request: &HttpRequest, segments: &[&str]) -> Result<Re
         ("DELETE", ["faults"]) => state.faults.clear(),
         ("DELETE", ["faults", id]) => {
             if !id.parse().is_ok_and(|id| state.faults.remove(id)) {
-                return Err(Refusal(404, format!("there is no fault '{id}'; GET /faults lists those that are left")));
+                return Err(Refusal(
+                    404,
+                    format!("there is no fault '{id}'; GET /faults lists those that are left"),
+                ));
             }
         }
         ("POST", ["changes"]) => {
             let change = parse::<Change>(request)?;
-            let seq = state.change(&change).map_err(|error| Refusal(400, error.to_string()))?;
+            let seq = state
+                .change(&change)
+                .map_err(|error| Refusal(400, error.to_string()))?;
             answer = json!({ "seq": seq });
         }
         ("PUT", ["world"]) => {
@@ -157,7 +166,10 @@ fn text(body: String) -> Reply {
 
 fn unknown(request: &HttpRequest) -> Refusal {
     let (method, path) = (&request.method, &request.path);
-    Refusal(404, format!("there is no {method} {path} here; GET / lists what there is"))
+    Refusal(
+        404,
+        format!("there is no {method} {path} here; GET / lists what there is"),
+    )
 }
 
 fn number(request: &HttpRequest, name: &str) -> Result<Option<u64>, Refusal> {
@@ -165,7 +177,10 @@ fn number(request: &HttpRequest, name: &str) -> Result<Option<u64>, Refusal> {
         None => Ok(None),
         Some(text) => match text.parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => Err(Refusal(400, format!("{name}={text} is not a number; write {name}=0 or more"))),
+            Err(_) => Err(Refusal(
+                400,
+                format!("{name}={text} is not a number; write {name}=0 or more"),
+            )),
         },
     }
 }
@@ -175,7 +190,10 @@ fn parse<T: DeserializeOwned>(request: &HttpRequest) -> Result<T, Refusal> {
 }
 
 fn wrong(error: &serde_json::Error) -> Refusal {
-    Refusal(400, format!("the body does not fit: {error}; GET / shows an example"))
+    Refusal(
+        400,
+        format!("the body does not fit: {error}; GET / shows an example"),
+    )
 }
 
 /// Puts the members of one object into another, at any depth.

@@ -15,13 +15,26 @@ use std::net::IpAddr;
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 #[allow(missing_docs)]
 pub enum Change {
-    AddInstance { instance: InstanceSpec },
-    AddAddress { address: AddressSpec },
+    AddInstance {
+        instance: InstanceSpec,
+    },
+    AddAddress {
+        address: AddressSpec,
+    },
     /// The address is given back to the cloud. An instance that shows it goes on showing it.
-    ReleaseAddress { address: IpAddr },
-    StopInstance { instance: String },
-    StartInstance { instance: String },
-    SetState { instance: String, state: InstanceState },
+    ReleaseAddress {
+        address: IpAddr,
+    },
+    StopInstance {
+        instance: String,
+    },
+    StartInstance {
+        instance: String,
+    },
+    SetState {
+        instance: String,
+        state: InstanceState,
+    },
     /// `keep_interfaces` leaves them behind, holding what they hold.
     TerminateInstance {
         instance: String,
@@ -29,9 +42,13 @@ pub enum Change {
         keep_interfaces: bool,
     },
     /// A new instance of the same name takes the place of one.
-    RecreateInstance { instance: String },
+    RecreateInstance {
+        instance: String,
+    },
     /// AWS: a network plugin attaches one more interface.
-    AddInterface { instance: String },
+    AddInterface {
+        instance: String,
+    },
     /// Takes the address from whoever has it and puts it on the instance, in the place of what is there.
     Attach {
         address: IpAddr,
@@ -40,13 +57,23 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     },
-    Detach { address: IpAddr },
+    Detach {
+        address: IpAddr,
+    },
     /// Something that is not an instance takes the address, such as `forwardingRules/web`.
-    Hold { address: IpAddr, resource: String },
+    Hold {
+        address: IpAddr,
+        resource: String,
+    },
     /// Somebody writes an interface without changing anything: its fingerprint or `ETag` is another one.
-    TouchInterface { interface: String },
+    TouchInterface {
+        interface: String,
+    },
     /// Somebody writes back an interface as he read it a while ago, over all that happened since.
-    OverwriteInterface { interface: String, seconds_ago: f64 },
+    OverwriteInterface {
+        interface: String,
+        seconds_ago: f64,
+    },
 }
 
 /// Why a change cannot be made.
@@ -92,7 +119,11 @@ impl State {
                 self.remove_address(cloud, &key);
                 Ok((cloud, address.to_string()))
             }
-            Change::Attach { address, instance, name } => self.attach(*address, instance, name.as_deref()),
+            Change::Attach {
+                address,
+                instance,
+                name,
+            } => self.attach(*address, instance, name.as_deref()),
             Change::Detach { address } => {
                 let (cloud, key) = self.address(*address)?;
                 self.take_from_holder(cloud, &key);
@@ -109,23 +140,28 @@ impl State {
             Change::TouchInterface { interface } => {
                 let (cloud, key) = self.interface(interface)?;
                 let now = self.now();
-                self.cloud_mut(cloud).interfaces.edit(&key, now, |row| row.version += 1);
+                self.cloud_mut(cloud)
+                    .interfaces
+                    .edit(&key, now, |row| row.version += 1);
                 Ok((cloud, key))
             }
-            Change::OverwriteInterface { interface, seconds_ago } => self.overwrite(interface, *seconds_ago),
+            Change::OverwriteInterface {
+                interface,
+                seconds_ago,
+            } => self.overwrite(interface, *seconds_ago),
             other => self.make_of_instance(other),
         }
     }
 
     fn make_of_instance(&mut self, change: &Change) -> Result<(Cloud, String), ChangeError> {
-        let name = match change {
-            Change::StopInstance { instance }
-            | Change::StartInstance { instance }
-            | Change::SetState { instance, .. }
-            | Change::TerminateInstance { instance, .. }
-            | Change::RecreateInstance { instance }
-            | Change::AddInterface { instance } => instance,
-            _ => return Err(ChangeError::NoInstance(name_of(change))),
+        let (Change::StopInstance { instance: name }
+        | Change::StartInstance { instance: name }
+        | Change::SetState { instance: name, .. }
+        | Change::TerminateInstance { instance: name, .. }
+        | Change::RecreateInstance { instance: name }
+        | Change::AddInterface { instance: name }) = change
+        else {
+            return Err(ChangeError::NoInstance(name_of(change)));
         };
         let (cloud, key) = self.instance(name)?;
         match change {
@@ -145,33 +181,48 @@ impl State {
     }
 
     fn instance(&self, name: &str) -> Result<(Cloud, String), ChangeError> {
-        self.find_instance(name).ok_or_else(|| ChangeError::NoInstance(name.to_owned()))
+        self.find_instance(name)
+            .ok_or_else(|| ChangeError::NoInstance(name.to_owned()))
     }
 
     fn interface(&self, name: &str) -> Result<(Cloud, String), ChangeError> {
-        self.find_interface(name).ok_or_else(|| ChangeError::NoInterface(name.to_owned()))
+        self.find_interface(name)
+            .ok_or_else(|| ChangeError::NoInterface(name.to_owned()))
     }
 
     fn address(&self, ip: IpAddr) -> Result<(Cloud, String), ChangeError> {
         self.find_address(ip).ok_or(ChangeError::NoAddress(ip))
     }
 
-    fn attach(&mut self, ip: IpAddr, instance: &str, name: Option<&str>) -> Result<(Cloud, String), ChangeError> {
+    fn attach(
+        &mut self,
+        ip: IpAddr,
+        instance: &str,
+        name: Option<&str>,
+    ) -> Result<(Cloud, String), ChangeError> {
         let (cloud, address) = self.address(ip)?;
         let (of_instance, key) = self.instance(instance)?;
         if cloud != of_instance {
             let instance = instance.to_owned();
-            return Err(ChangeError::OtherCloud { address: ip, instance });
+            return Err(ChangeError::OtherCloud {
+                address: ip,
+                instance,
+            });
         }
         self.take_from_holder(cloud, &address);
-        self.put_on_instance(cloud, &address, &key, None, name)
+        self.put_on_instance(cloud, &address, &key, name)
             .ok_or_else(|| ChangeError::NoInterface(instance.to_owned()))?;
         Ok((cloud, ip.to_string()))
     }
 
     /// Takes a reserved address from whoever has it.
     pub(crate) fn take_from_holder(&mut self, cloud: Cloud, address: &str) {
-        match self.cloud(cloud).addresses.get(address).and_then(|row| row.holder.clone()) {
+        match self
+            .cloud(cloud)
+            .addresses
+            .get(address)
+            .and_then(|row| row.holder.clone())
+        {
             Some(Holder::Slot { interface, slot, .. }) => drop(self.unbind(cloud, &interface, slot)),
             Some(Holder::Other { .. }) => self.set_holder(cloud, address, None),
             None => {}
@@ -184,13 +235,9 @@ impl State {
         cloud: Cloud,
         address: &str,
         instance: &str,
-        interface: Option<&str>,
         name: Option<&str>,
     ) -> Option<()> {
-        let interface = match interface {
-            Some(interface) => interface.to_owned(),
-            None => self.first_slot(cloud, instance)?.0,
-        };
+        let interface = self.first_interface(cloud, instance)?;
         let row = self.cloud(cloud).addresses.get(address)?.clone();
         self.unbind(cloud, &interface, 0);
         let id = match (cloud, name) {
@@ -217,11 +264,14 @@ impl State {
         };
         let spec = InstanceSpec::of(&instance.provider_id);
         let n = instance.interfaces.len();
-        let made = crate::world::new_interface(self, &parsed, &spec, n, &instance.region, &instance.border_group);
+        let made =
+            crate::world::new_interface(self, &parsed, &spec, n, &instance.region, &instance.border_group);
         let now = self.now();
         let inventory = self.cloud_mut(cloud);
         inventory.interfaces.put(&made.0, made.1, now);
-        inventory.instances.edit(key, now, |row| row.interfaces.push(made.0));
+        inventory
+            .instances
+            .edit(key, now, |row| row.interfaces.push(made.0));
     }
 
     fn overwrite(&mut self, interface: &str, seconds_ago: f64) -> Result<(Cloud, String), ChangeError> {
@@ -229,7 +279,9 @@ impl State {
         let then = minus(self.now(), seconds(seconds_ago));
         let old = self.cloud(cloud).interfaces.seen(&key, Some(then)).cloned();
         let Some(old) = old else {
-            return Err(ChangeError::NoInterface(format!("{interface}, {seconds_ago} s ago")));
+            return Err(ChangeError::NoInterface(format!(
+                "{interface}, {seconds_ago} s ago"
+            )));
         };
         self.write_back(cloud, &key, &old);
         Ok((cloud, key))
@@ -255,7 +307,7 @@ impl State {
         let now = self.now();
         self.cloud_mut(cloud).interfaces.edit(key, now, |row| {
             row.version += 1;
-            row.document = old.document.clone();
+            row.document.clone_from(&old.document);
         });
     }
 }

@@ -108,7 +108,8 @@ impl On {
     }
 
     fn fits(&self, call: &Call) -> bool {
-        let same = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
+        let same =
+            |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
         self.cloud.is_none_or(|cloud| cloud == call.cloud)
             && same(&self.action, &call.action)
             && same(&self.caller, &call.caller)

@@ -78,7 +78,13 @@ pub struct TooMany {
 
 impl Limiter {
     /// Counts a call, or refuses it.
-    pub fn admit(&mut self, cloud: Cloud, action: &str, mutating: bool, now: Timestamp) -> Result<(), TooMany> {
+    pub fn admit(
+        &mut self,
+        cloud: Cloud,
+        action: &str,
+        mutating: bool,
+        now: Timestamp,
+    ) -> Result<(), TooMany> {
         if let Some(until) = self.blocked.get_mut(&(cloud, mutating))
             && *until > now
         {
@@ -103,7 +109,13 @@ impl Limiter {
     }
 
     /// Refuses all calls of a kind for a while; on GCP until the minute is over when no time is given.
-    pub fn block(&mut self, cloud: Cloud, mutating: bool, for_seconds: Option<f64>, now: Timestamp) -> TooMany {
+    pub fn block(
+        &mut self,
+        cloud: Cloud,
+        mutating: bool,
+        for_seconds: Option<f64>,
+        now: Timestamp,
+    ) -> TooMany {
         let until = match (cloud, for_seconds) {
             (_, Some(time)) => plus(now, seconds(time)),
             (Cloud::Gcp, None) => next_minute(now),
@@ -164,5 +176,8 @@ impl Limiter {
 fn next_minute(now: Timestamp) -> Timestamp {
     let into_minute = u64::try_from(now.as_second().rem_euclid(60)).unwrap_or(0);
     let whole = plus(now, Duration::from_secs(60 - into_minute));
-    crate::clock::minus(whole, Duration::from_nanos(u64::try_from(whole.subsec_nanosecond()).unwrap_or(0)))
+    crate::clock::minus(
+        whole,
+        Duration::from_nanos(u64::try_from(whole.subsec_nanosecond()).unwrap_or(0)),
+    )
 }

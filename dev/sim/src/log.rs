@@ -123,7 +123,7 @@ impl Log {
     }
 
     /// An event with nothing but the plain facts in it.
-    pub fn event(&self, at: Timestamp, kind: Kind, cloud: Cloud, action: &str, target: &str) -> Event {
+    pub fn event(at: Timestamp, kind: Kind, cloud: Cloud, action: &str, target: &str) -> Event {
         Event {
             seq: 0,
             at,

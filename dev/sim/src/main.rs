@@ -68,8 +68,12 @@ async fn run(cli: Cli) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<World> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read {}; leave --state out to start with an example", path.display()))?;
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!(
+            "cannot read {}; leave --state out to start with an example",
+            path.display()
+        )
+    })?;
     World::from_yaml(&text).with_context(|| path.display().to_string())
 }
 

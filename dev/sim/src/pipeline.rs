@@ -4,7 +4,7 @@ use crate::exchange::Exchange;
 use crate::faults::{Call, Fault};
 use crate::http::{ApiError, HttpRequest, Reply};
 use crate::limits::TooMany;
-use crate::log::Kind;
+use crate::log::{Kind, Log};
 use crate::model::State;
 use crate::model::operations::{Failure, Pace};
 use crate::model::table::Seen;
@@ -101,8 +101,14 @@ pub async fn handle<A: Api>(shared: &Shared, http: &HttpRequest) -> Outcome {
     let (faults, reachable, patience) = {
         let mut state = shared.lock();
         state.settle();
-        let patience = request.as_ref().map_or(Duration::ZERO, |request| A::patience(request, &state));
-        (state.faults.strike(&call), state.reaches_api(&call.caller), patience)
+        let patience = request
+            .as_ref()
+            .map_or(Duration::ZERO, |request| A::patience(request, &state));
+        (
+            state.faults.strike(&call),
+            state.reaches_api(&call.caller),
+            patience,
+        )
     };
     if !patience.is_zero() {
         tokio::time::sleep(patience).await;
@@ -168,15 +174,28 @@ fn perform<A: Api>(
     log(state, call, (!lost).then_some(reply.status), code, &names);
     outside_changes(state, faults, true);
     record(state, http, call, &reply);
-    if lost { Outcome::Reset } else { Outcome::Reply(reply) }
+    if lost {
+        Outcome::Reset
+    } else {
+        Outcome::Reply(reply)
+    }
 }
 
 /// Refuses a call that the script, the limits or the role do not let through.
-fn admit<A: Api>(state: &mut State, call: &Call, request: &A::Request, faults: &[Fault]) -> Result<(), ApiError> {
+fn admit<A: Api>(
+    state: &mut State,
+    call: &Call,
+    request: &A::Request,
+    faults: &[Fault],
+) -> Result<(), ApiError> {
     let now = state.now();
     for fault in faults {
         match fault {
-            Fault::Error { code, message, status } => return Err(A::error(code, message.as_deref(), *status)),
+            Fault::Error {
+                code,
+                message,
+                status,
+            } => return Err(A::error(code, message.as_deref(), *status)),
             Fault::Throttle { seconds } => {
                 let too_many = state.limiter.block(call.cloud, call.mutating, *seconds, now);
                 return Err(A::throttled(too_many, state));
@@ -188,10 +207,12 @@ fn admit<A: Api>(state: &mut State, call: &Call, request: &A::Request, faults: &
         return Err(A::throttled(too_many, state));
     }
     let mut roles = state.roles.clone();
-    roles.withheld.extend(faults.iter().filter_map(|fault| match fault {
-        Fault::Withhold { permission } => Some(permission.clone()),
-        _ => None,
-    }));
+    roles
+        .withheld
+        .extend(faults.iter().filter_map(|fault| match fault {
+            Fault::Withhold { permission } => Some(permission.clone()),
+            _ => None,
+        }));
     let needs = A::needs(request);
     match roles.missing(call.cloud, &needs) {
         Some(need) => Err(A::forbidden(need, call, state)),
@@ -234,15 +255,20 @@ fn outside_changes(state: &mut State, faults: &[Fault], after_effect: bool) {
         {
             // The script was checked only for its form; what it names may be gone by now.
             let cloud = Cloud::Gcp;
-            state.log_background(Kind::Outside, cloud, "outside", "failed", &error.to_string(), None);
+            state.log_background(
+                Kind::Outside,
+                cloud,
+                "outside",
+                "failed",
+                &error.to_string(),
+                None,
+            );
         }
     }
 }
 
 fn log(state: &mut State, call: &Call, status: Option<u16>, code: Option<String>, faults: &[&str]) {
-    let mut event = state
-        .log
-        .event(state.now(), Kind::Call, call.cloud, &call.action, &call.target);
+    let mut event = Log::event(state.now(), Kind::Call, call.cloud, &call.action, &call.target);
     event.caller.clone_from(&call.caller);
     event.user_agent.clone_from(&call.user_agent);
     event.mutating = call.mutating;
@@ -260,7 +286,11 @@ fn record(state: &mut State, http: &HttpRequest, call: &Call, reply: &Reply) {
         path: http.path.clone(),
         request: String::from_utf8_lossy(&http.body).into_owned(),
         status: reply.status,
-        headers: reply.headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+        headers: reply
+            .headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone()))
+            .collect(),
         reply: reply.body.clone(),
     });
 }

@@ -39,12 +39,18 @@ pub fn parse(text: &str) -> Option<ProviderId> {
 
 fn parse_azure(path: &str) -> Option<ProviderId> {
     let segments: Vec<&str> = path.split('/').collect();
-    let is = |n: usize, word: &str| segments.get(n).is_some_and(|found| found.eq_ignore_ascii_case(word));
+    let is = |n: usize, word: &str| {
+        segments
+            .get(n)
+            .is_some_and(|found| found.eq_ignore_ascii_case(word))
+    };
     let of_provider = is(0, "subscriptions") && is(2, "resourceGroups") && is(5, "Microsoft.Compute");
     let text = |n: usize| segments.get(n).map(|&found| found.to_owned());
     let (scale_set, name) = match segments.len() {
         8 if of_provider && is(6, "virtualMachines") => (None, text(7)?),
-        10 if of_provider && is(6, "virtualMachineScaleSets") && is(8, "virtualMachines") => (text(7), text(9)?),
+        10 if of_provider && is(6, "virtualMachineScaleSets") && is(8, "virtualMachines") => {
+            (text(7), text(9)?)
+        }
         _ => return None,
     };
     Some(ProviderId::Azure {
@@ -91,7 +97,8 @@ impl ProviderId {
         else {
             return self.key();
         };
-        let compute = format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Compute");
+        let compute =
+            format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Compute");
         match scale_set {
             Some(set) => format!("{compute}/virtualMachineScaleSets/{set}/virtualMachines/{name}"),
             None => format!("{compute}/virtualMachines/{name}"),
@@ -148,7 +155,13 @@ mod tests {
         let azure = "azure:///subscriptions/S/resourceGroups/G/providers/Microsoft.Compute/virtualMachines/N";
         let expected = "/subscriptions/s/resourcegroups/g/providers/microsoft.compute/virtualmachines/n";
         assert_eq!(key(azure).as_deref(), Some(expected));
-        for bad in ["", "k3s://node", "gce://project/zone", "aws:///eu-west-1a/fargate-10.0.0.1", "azure:///x"] {
+        for bad in [
+            "",
+            "k3s://node",
+            "gce://project/zone",
+            "aws:///eu-west-1a/fargate-10.0.0.1",
+            "azure:///x",
+        ] {
             assert_eq!(key(bad), None, "{bad}");
         }
     }

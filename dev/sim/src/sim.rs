@@ -135,7 +135,10 @@ impl Sim {
     /// Ends an instance for good.
     pub fn terminate_instance(&self, instance: &str) -> Result<u64, ChangeError> {
         let instance = instance.to_owned();
-        self.change(&Change::TerminateInstance { instance, keep_interfaces: false })
+        self.change(&Change::TerminateInstance {
+            instance,
+            keep_interfaces: false,
+        })
     }
 
     /// Puts a new instance of the same name in the place of one.
@@ -147,7 +150,11 @@ impl Sim {
     /// Somebody else attaches an address to an instance, whoever had it.
     pub fn attach(&self, address: IpAddr, instance: &str) -> Result<u64, ChangeError> {
         let instance = instance.to_owned();
-        self.change(&Change::Attach { address, instance, name: None })
+        self.change(&Change::Attach {
+            address,
+            instance,
+            name: None,
+        })
     }
 
     /// Somebody else detaches an address.
@@ -253,7 +260,8 @@ async fn api<A: Api>(shared: &Shared, port: u16, tasks: &mut Vec<JoinHandle<()>>
 async fn listen(name: &str, port: u16) -> Result<TcpListener> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listener = TcpListener::bind(address).await;
-    listener.with_context(|| format!("cannot listen on {address} for {name}; choose another port, or 0 for any"))
+    listener
+        .with_context(|| format!("cannot listen on {address} for {name}; choose another port, or 0 for any"))
 }
 
 async fn tick(shared: Shared) {

@@ -25,7 +25,10 @@ impl Params {
 
     /// A parameter that has a value.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.values.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.values
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
     }
 
     /// A parameter that must be there.
@@ -45,15 +48,22 @@ impl Params {
 
     /// How many things a list of structures has.
     pub fn count(&self, name: &str) -> usize {
-        let has = |n: &usize| self.values.keys().any(|key| key.starts_with(&format!("{name}.{n}.")));
-        (1..).take_while(has).count()
+        let has = |n: &usize| {
+            self.values
+                .keys()
+                .any(|key| key.starts_with(&format!("{name}.{n}.")))
+        };
+        (1..=self.values.len()).take_while(has).count()
     }
 
     /// The tags that a new thing is to have.
     pub fn tags(&self) -> BTreeMap<String, String> {
         let mut tags = BTreeMap::new();
         for n in 1..=self.count("TagSpecification.1.Tag") {
-            let part = |name: &str| self.get(&format!("TagSpecification.1.Tag.{n}.{name}")).unwrap_or_default();
+            let part = |name: &str| {
+                self.get(&format!("TagSpecification.1.Tag.{n}.{name}"))
+                    .unwrap_or_default()
+            };
             tags.insert(part("Key").to_owned(), part("Value").to_owned());
         }
         tags
@@ -66,7 +76,10 @@ impl Params {
             let name = self.required(&format!("Filter.{n}.Name"))?;
             let values = self.list(&format!("Filter.{n}.Value"));
             if !known.contains(&name) && !name.starts_with("tag:") {
-                return Err(error("InvalidParameterValue", format!("The filter '{name}' is invalid")));
+                return Err(error(
+                    "InvalidParameterValue",
+                    format!("The filter '{name}' is invalid"),
+                ));
             }
             if values.len() > LONGEST_FILTER {
                 let message = "The maximum number of filter values specified on a single call is 200";
@@ -80,10 +93,14 @@ impl Params {
     /// Which part of a list is asked for.
     pub fn page(&self, ids: &str) -> Result<Page, ApiError> {
         let Some(limit) = self.get("MaxResults") else {
-            return Ok(Page { limit: usize::MAX, after: None });
+            return Ok(Page {
+                limit: usize::MAX,
+                after: None,
+            });
         };
         if !self.list(ids).is_empty() {
-            let message = "The parameter MaxResults cannot be used with the parameter of ids in the same request";
+            let message =
+                "The parameter MaxResults cannot be used with the parameter of ids in the same request";
             return Err(error("InvalidParameterCombination", message));
         }
         let after = match self.get("NextToken") {
@@ -94,7 +111,9 @@ impl Params {
             Ok(limit) if (5..=1000).contains(&limit) => Ok(Page { limit, after }),
             _ => Err(error(
                 "InvalidParameterValue",
-                format!("Value ( {limit} ) for parameter maxResults is invalid. Expecting a value between 5 and 1000."),
+                format!(
+                    "Value ( {limit} ) for parameter maxResults is invalid. Expecting a value between 5 and 1000."
+                ),
             )),
         }
     }
@@ -153,10 +172,16 @@ impl Filter {
 }
 
 /// Whether a thing passes all filters, given the values of its fields and its tags.
-pub fn passes(filters: &[Filter], tags: &BTreeMap<String, String>, field: impl Fn(&str) -> Vec<String>) -> bool {
-    filters.iter().all(|filter| match filter.name.strip_prefix("tag:") {
-        Some(tag) => filter.passes(tags.get(tag).map(std::slice::from_ref).unwrap_or_default()),
-        None if filter.name == "tag-key" => filter.passes(&tags.keys().cloned().collect::<Vec<_>>()),
-        None => filter.passes(&field(&filter.name)),
-    })
+pub fn passes(
+    filters: &[Filter],
+    tags: &BTreeMap<String, String>,
+    field: impl Fn(&str) -> Vec<String>,
+) -> bool {
+    filters
+        .iter()
+        .all(|filter| match filter.name.strip_prefix("tag:") {
+            Some(tag) => filter.passes(tags.get(tag).map(std::slice::from_ref).unwrap_or_default()),
+            None if filter.name == "tag-key" => filter.passes(&tags.keys().cloned().collect::<Vec<_>>()),
+            None => filter.passes(&field(&filter.name)),
+        })
 }

@@ -33,7 +33,12 @@ impl Xml {
     }
 
     /// A list: one `item` for each thing.
-    pub fn list<T>(&mut self, name: &str, items: impl IntoIterator<Item = T>, mut each: impl FnMut(&mut Self, T)) -> &mut Self {
+    pub fn list<T>(
+        &mut self,
+        name: &str,
+        items: impl IntoIterator<Item = T>,
+        mut each: impl FnMut(&mut Self, T),
+    ) -> &mut Self {
         self.node(name, |xml| {
             for item in items {
                 xml.node("item", |xml| each(xml, item));
@@ -51,7 +56,10 @@ fn escape(text: &str) -> String {
     if !text.contains(['&', '<', '>', '"']) {
         return text.to_owned();
     }
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -16,7 +16,12 @@ pub enum Request {
     /// The power state of an instance.
     InstanceView { id: String },
     /// Writes a whole interface.
-    PutInterface { id: String, body: Value, if_match: Option<String>, api_version: String },
+    PutInterface {
+        id: String,
+        body: Value,
+        if_match: Option<String>,
+        api_version: String,
+    },
     /// Changes the tags of an interface, and nothing else.
     TagInterface { id: String, body: Value },
     /// An operation.
@@ -92,93 +97,169 @@ pub fn decode(http: &HttpRequest) -> Result<Decoded<Request>, ApiError> {
     let path = http.path.trim_end_matches('/').to_owned();
     let lower = path.to_lowercase();
     let segments: Vec<&str> = lower.trim_matches('/').split('/').collect();
-    let read = |action, request| decoded(action, &path, false, request);
+    let read = |action, request| Ok(decoded(action, &path, false, request));
     match segments.as_slice() {
-        ["subscriptions", _, "providers", "microsoft.network", "locations", _, "operations", name] => {
+        [
+            "subscriptions",
+            _,
+            "providers",
+            "microsoft.network",
+            "locations",
+            _,
+            "operations",
+            name,
+        ] => {
             let (id, name) = (path.clone(), (*name).to_owned());
             read("operations.get", Request::GetOperation { id, name })
         }
         ["subscriptions", subscription, "providers", namespace, kind] => {
             let kind = Kind::of(namespace, kind).ok_or_else(|| not_found(&path))?;
-            let page = page(http, &path, format!("/subscriptions/{subscription}/"), kind, api_version)?;
+            let page = page(
+                http,
+                &path,
+                format!("/subscriptions/{subscription}/"),
+                kind,
+                api_version,
+            )?;
             read(kind.actions().0, Request::List { kind, page })
         }
-        ["subscriptions", subscription, "resourcegroups", group, "providers", namespace, kind] => {
+        [
+            "subscriptions",
+            subscription,
+            "resourcegroups",
+            group,
+            "providers",
+            namespace,
+            kind,
+        ] => {
             let kind = Kind::of(namespace, kind).ok_or_else(|| not_found(&path))?;
             let prefix = format!("/subscriptions/{subscription}/resourcegroups/{group}/");
             let page = page(http, &path, prefix, kind, api_version)?;
             read(kind.actions().0, Request::List { kind, page })
         }
-        ["subscriptions", _, "resourcegroups", _, "providers", "microsoft.compute", "virtualmachines", _, "instanceview"] => {
-            read("virtualMachines.instanceView", Request::InstanceView { id: path.clone() })
-        }
-        ["subscriptions", _, "resourcegroups", _, "providers", namespace, kind, _] => {
+        [
+            "subscriptions",
+            _,
+            "resourcegroups",
+            _,
+            "providers",
+            "microsoft.compute",
+            "virtualmachines",
+            _,
+            "instanceview",
+        ] => read(
+            "virtualMachines.instanceView",
+            Request::InstanceView { id: path.clone() },
+        ),
+        [
+            "subscriptions",
+            _,
+            "resourcegroups",
+            _,
+            "providers",
+            namespace,
+            kind,
+            _,
+        ] => {
             let kind = Kind::of(namespace, kind).ok_or_else(|| not_found(&path))?;
             one(http, kind, &path, api_version)
         }
-        ["subscriptions", _, "resourcegroups", _, "providers", _, "virtualmachinescalesets", _, "virtualmachines", _, "networkinterfaces", _] => {
-            one(http, Kind::ScaleSetInterface, &path, api_version)
-        }
+        [
+            "subscriptions",
+            _,
+            "resourcegroups",
+            _,
+            "providers",
+            _,
+            "virtualmachinescalesets",
+            _,
+            "virtualmachines",
+            _,
+            "networkinterfaces",
+            _,
+        ] => one(http, Kind::ScaleSetInterface, &path, api_version),
         _ => Err(not_found(&path)),
     }
 }
 
-fn decoded(
-    action: &'static str,
-    target: &str,
-    mutating: bool,
-    request: Request,
-) -> Result<Decoded<Request>, ApiError> {
-    Ok(Decoded {
+fn decoded(action: &'static str, target: &str, mutating: bool, request: Request) -> Decoded<Request> {
+    Decoded {
         action,
         target: target.to_owned(),
         mutating,
         request,
-    })
+    }
 }
 
-fn one(http: &HttpRequest, kind: Kind, path: &str, api_version: String) -> Result<Decoded<Request>, ApiError> {
+fn one(
+    http: &HttpRequest,
+    kind: Kind,
+    path: &str,
+    api_version: String,
+) -> Result<Decoded<Request>, ApiError> {
     let id = path.to_owned();
-    match (http.method.as_str(), kind) {
+    Ok(match (http.method.as_str(), kind) {
         ("GET", _) => {
             let expand = http.param("$expand") == Some("instanceView");
             decoded(kind.actions().1, path, false, Request::Get { kind, id, expand })
         }
         ("PUT", Kind::Interface) => {
-            let body = body(http)?;
-            let if_match = http.header("if-match").map(str::to_owned);
-            let request = Request::PutInterface { id, body, if_match, api_version };
+            let request = Request::PutInterface {
+                id,
+                body: body(http)?,
+                if_match: http.header("if-match").map(str::to_owned),
+                api_version,
+            };
             decoded("networkInterfaces.createOrUpdate", path, true, request)
         }
         ("PATCH", Kind::Interface) => {
-            let body = body(http)?;
-            decoded("networkInterfaces.updateTags", path, true, Request::TagInterface { id, body })
+            let request = Request::TagInterface {
+                id,
+                body: body(http)?,
+            };
+            decoded("networkInterfaces.updateTags", path, true, request)
         }
         _ => decoded("write", path, true, Request::NotAllowed { id }),
-    }
+    })
 }
 
 fn body(http: &HttpRequest) -> Result<Value, ApiError> {
     let parsed: Result<Value, _> = serde_json::from_slice(&http.body);
     match parsed {
         Ok(Value::Object(map)) => Ok(Value::Object(map)),
-        Ok(_) | Err(_) => Err(error("InvalidRequestContent", "The request content was invalid and could not be deserialized.")),
+        Ok(_) | Err(_) => Err(error(
+            "InvalidRequestContent",
+            "The request content was invalid and could not be deserialized.",
+        )),
     }
 }
 
-fn page(http: &HttpRequest, path: &str, prefix: String, kind: Kind, api_version: String) -> Result<Page, ApiError> {
+fn page(
+    http: &HttpRequest,
+    path: &str,
+    prefix: String,
+    kind: Kind,
+    api_version: String,
+) -> Result<Page, ApiError> {
     let after = match http.param("$skiptoken") {
         None => None,
         Some(token) => {
-            let decoded = URL_SAFE.decode(token).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            let decoded = URL_SAFE
+                .decode(token)
+                .ok()
+                .and_then(|bytes| String::from_utf8(bytes).ok());
             Some(decoded.ok_or_else(|| error("InvalidSkipToken", "The skip token is invalid."))?)
         }
     };
     Ok(Page {
         prefix,
         // Instances of scale sets are in the same table but in no list.
-        contains: if kind == Kind::Instance { "/microsoft.compute/virtualmachines/" } else { "/microsoft.network/" }
-            .to_owned(),
+        contains: if kind == Kind::Instance {
+            "/microsoft.compute/virtualmachines/"
+        } else {
+            "/microsoft.network/"
+        }
+        .to_owned(),
         path: path.to_owned(),
         after,
         api_version,
@@ -189,5 +270,8 @@ fn page(http: &HttpRequest, path: &str, prefix: String, kind: Kind, api_version:
 pub fn next_link(base_url: &str, page: &Page, after: &str) -> String {
     let token = URL_SAFE.encode(after);
     let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
-    format!("{base_url}{}?api-version={}&%24skiptoken={token}", page.path, page.api_version)
+    format!(
+        "{base_url}{}?api-version={}&%24skiptoken={token}",
+        page.path, page.api_version
+    )
 }

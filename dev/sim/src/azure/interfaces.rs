@@ -73,44 +73,66 @@ pub fn put(context: &mut Context, put: &Put) -> Result<Reply, ApiError> {
     }
     if let Some(other) = superseded {
         let message = format!("Operation {other} was canceled and superseded by a more recent operation.");
-        context.state.cancel(&other, Failure::new("CanceledAndSupersededDueToAnotherOperation", message));
+        context.state.cancel(
+            &other,
+            Failure::new("CanceledAndSupersededDueToAnotherOperation", message),
+        );
     }
-    let owns_lock = fails_with.as_ref().is_none_or(|failure| failure.code != "AnotherOperationInProgress");
-    Ok(start(context, put, &key, draft, locks, fails_with, owns_lock, created))
+    let owns_lock = fails_with
+        .as_ref()
+        .is_none_or(|failure| failure.code != "AnotherOperationInProgress");
+    let accepted = Accepted {
+        key,
+        draft,
+        locks,
+        fails_with,
+        owns_lock,
+        created,
+    };
+    Ok(start(context, put, accepted))
 }
 
-#[allow(clippy::too_many_arguments)] // the last step of one function, kept apart so that each fits a screen
-fn start(
-    context: &mut Context,
-    put: &Put,
-    key: &str,
+/// A write that nothing speaks against.
+struct Accepted {
+    key: String,
     draft: Draft,
+    /// Keys of the addresses that it touches.
     locks: Vec<String>,
     fails_with: Option<Failure>,
+    /// It is the one that may change the interface now.
     owns_lock: bool,
+    /// There was no such interface.
     created: bool,
-) -> Reply {
+}
+
+fn start(context: &mut Context, put: &Put, accepted: Accepted) -> Reply {
     let location = put.body["location"].as_str().unwrap_or_default().to_owned();
     let order = Order {
         cloud: AZURE,
         action: context.call.action.clone(),
         caller: context.call.caller.clone(),
-        target: key.to_owned(),
+        target: accepted.key.clone(),
         target_uid: 0,
-        locks: locks.clone(),
+        locks: accepted.locks.clone(),
         place: location.clone(),
         request_id: None,
         pace: context.pace.unwrap_or(context.state.settings.azure.operation),
-        fails_with: context.fails_with.clone().or(fails_with),
+        fails_with: context.fails_with.clone().or(accepted.fails_with),
     };
-    let target = key.to_owned();
-    let wanted = draft.clone();
+    let (target, wanted) = (accepted.key.clone(), accepted.draft.clone());
     let effect: Effect = Box::new(move |state| apply(state, &target, wanted));
     let name = context.state.accept(order, effect);
-    if owns_lock {
-        lock(context.state, key, &locks, &name, draft);
+    if accepted.owns_lock {
+        lock(
+            context.state,
+            &accepted.key,
+            &accepted.locks,
+            &name,
+            accepted.draft,
+        );
     }
-    let body = context.state.cloud(AZURE).interfaces.get(key).map(|row| write::interface(context.state, key, row));
+    let written = context.state.cloud(AZURE).interfaces.get(&accepted.key);
+    let body = written.map(|row| write::interface(context.state, &accepted.key, row));
     context.state.settle();
     let segments: Vec<&str> = put.id.split('/').collect();
     let subscription = segments.get(2).copied().unwrap_or_default();
@@ -119,9 +141,13 @@ fn start(
          ?api-version={}",
         context.base_url, put.api_version
     );
-    Reply::json(if created { 201 } else { 200 }, &body.unwrap_or_default())
+    let status = if accepted.created { 201 } else { 200 };
+    Reply::json(status, &body.unwrap_or_default())
         .header("azure-asyncoperation", poll)
-        .header("retry-after", context.state.settings.azure.retry_after.to_string())
+        .header(
+            "retry-after",
+            context.state.settings.azure.retry_after.to_string(),
+        )
         .header("x-ms-request-id", name)
 }
 
@@ -136,7 +162,9 @@ fn check_condition(key: &str, existing: Option<&Interface>, if_match: Option<&st
         return Ok(());
     }
     let there = there.unwrap_or_else(|| "none".to_owned());
-    let message = format!("Precondition failed. Etag provided in if-match header {wanted} does not match etag {there} of resource.");
+    let message = format!(
+        "Precondition failed. Etag provided in if-match header {wanted} does not match etag {there} of resource."
+    );
     Err(error("PreconditionFailed", message))
 }
 
@@ -155,7 +183,10 @@ fn denied(context: &Context, id: &str) -> ApiError {
 fn read(state: &mut State, put: &Put, existing: Option<&Interface>) -> Result<Draft, ApiError> {
     let location = put.body["location"].as_str().unwrap_or_default();
     if location.is_empty() {
-        return Err(error("LocationRequired", "The location property is required for this definition."));
+        return Err(error(
+            "LocationRequired",
+            "The location property is required for this definition.",
+        ));
     }
     if let Some(row) = existing.filter(|row| !row.region.eq_ignore_ascii_case(location)) {
         let message = format!(
@@ -166,9 +197,18 @@ fn read(state: &mut State, put: &Put, existing: Option<&Interface>) -> Result<Dr
         return Err(error("InvalidResourceLocation", message));
     }
     let properties = &put.body["properties"];
-    let Some(configs) = properties["ipConfigurations"].as_array().filter(|list| !list.is_empty()) else {
-        let message = format!("Network interface {} must have one or more IP configurations.", put.id);
-        return Err(error("NetworkInterfaceMustHaveAtLeastOneIpConfiguration", message));
+    let Some(configs) = properties["ipConfigurations"]
+        .as_array()
+        .filter(|list| !list.is_empty())
+    else {
+        let message = format!(
+            "Network interface {} must have one or more IP configurations.",
+            put.id
+        );
+        return Err(error(
+            "NetworkInterfaceMustHaveAtLeastOneIpConfiguration",
+            message,
+        ));
     };
     let mut slots = Vec::new();
     for (n, config) in configs.iter().enumerate() {
@@ -252,14 +292,21 @@ fn check_references(
     let mut seen = HashSet::new();
     let mut late = None;
     for slot in &draft.slots {
-        let Some(address_key) = slot.binding.as_ref().and_then(|binding| binding.reserved.as_ref()) else {
+        let Some(address_key) = slot
+            .binding
+            .as_ref()
+            .and_then(|binding| binding.reserved.as_ref())
+        else {
             continue;
         };
         let Some(address) = state.cloud(AZURE).addresses.get(address_key) else {
             return Err(not_found(address_key));
         };
         if !seen.insert(address_key) {
-            let message = format!("Public IP address {} is referenced by multiple IP configurations.", address.id);
+            let message = format!(
+                "Public IP address {} is referenced by multiple IP configurations.",
+                address.id
+            );
             return Err(error("PublicIPReferencedByMultipleIPConfigs", message));
         }
         if existing.is_some_and(|row| row.region != address.region) {
@@ -272,9 +319,14 @@ fn check_references(
         }
         check_sku(state, id, slot, &address.tier)?;
         let own = format!("{key}/ipconfigurations/");
-        let holder = write::holder_id(state, address).filter(|holder| !holder.to_lowercase().starts_with(&own));
+        let holder =
+            write::holder_id(state, address).filter(|holder| !holder.to_lowercase().starts_with(&own));
         if let Some(holder) = holder {
-            let refused = in_use(&format!("{id}/ipConfigurations/{}", slot.name), &address.id, &holder);
+            let refused = in_use(
+                &format!("{id}/ipConfigurations/{}", slot.name),
+                &address.id,
+                &holder,
+            );
             match state.settings.azure.in_use_found {
                 Found::AtOnce => return Err(refused),
                 Found::Late => late = Some(Failure::new(&refused.code, refused.message)),
@@ -286,13 +338,21 @@ fn check_references(
 
 /// An interface behind a load balancer takes only public addresses of the load balancer's SKU.
 fn check_sku(state: &State, id: &str, slot: &Slot, sku: &str) -> Result<(), ApiError> {
-    let balanced = slot.document.get("loadBalancerBackendAddressPools").and_then(Value::as_array);
+    let balanced = slot
+        .document
+        .get("loadBalancerBackendAddressPools")
+        .and_then(Value::as_array);
     let behind = balanced.is_some_and(|pools| !pools.is_empty());
     if !behind || state.settings.azure.load_balancer_sku == sku {
         return Ok(());
     }
-    let message = format!("Different basic sku and standard sku load balancer and public IP address resources are referenced by {id}.");
-    Err(error("DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed", message))
+    let message = format!(
+        "Different basic sku and standard sku load balancer and public IP address resources are referenced by {id}."
+    );
+    Err(error(
+        "DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed",
+        message,
+    ))
 }
 
 /// The addresses that a write touches: those that come and those that go.
@@ -313,12 +373,16 @@ fn busy_with(state: &State, existing: Option<&Interface>, locks: &[String]) -> O
 }
 
 fn preempted(other: &str) -> ApiError {
-    let message = format!("Operation is preempted by a more recent operation. Another operation {other} is in progress.");
+    let message = format!(
+        "Operation is preempted by a more recent operation. Another operation {other} is in progress."
+    );
     error("RetryableErrorDueToAnotherOperation", message).header("retry-after", "1")
 }
 
 fn another_in_progress(other: &str) -> Failure {
-    let message = format!("Another operation on this or dependent resource is in progress. To retrieve status of the operation use uri: {other}");
+    let message = format!(
+        "Another operation on this or dependent resource is in progress. To retrieve status of the operation use uri: {other}"
+    );
     Failure::new("AnotherOperationInProgress", message)
 }
 
@@ -332,7 +396,9 @@ fn lock(state: &mut State, key: &str, locks: &[String], operation: &str, draft: 
         row.version += 1;
     });
     for address in locks {
-        inventory.addresses.edit(address, now, |row| row.busy = Some(operation.to_owned()));
+        inventory
+            .addresses
+            .edit(address, now, |row| row.busy = Some(operation.to_owned()));
     }
 }
 
@@ -373,14 +439,18 @@ fn apply(state: &mut State, key: &str, draft: Draft) -> Result<(), Failure> {
         let address = reserved(Some(slot)).and_then(|key| state.cloud(AZURE).addresses.get(&key));
         let holder = address.and_then(|row| Some((row, write::holder_id(state, row)?)));
         if let Some((row, holder)) = holder
-            && !holder.to_lowercase().starts_with(&format!("{key}/ipconfigurations/"))
+            && !holder
+                .to_lowercase()
+                .starts_with(&format!("{key}/ipconfigurations/"))
         {
             let refused = in_use(&write::config_id(&old, &draft.slots[n].name), &row.id, &holder);
             return Err(Failure::new(&refused.code, refused.message));
         }
     }
-    let changes: Vec<usize> = (0..old.slots.len().max(draft.slots.len())).filter(|n| changed(*n)).collect();
-    for n in &changes {
+    let affected: Vec<usize> = (0..old.slots.len().max(draft.slots.len()))
+        .filter(|n| changed(*n))
+        .collect();
+    for n in &affected {
         state.unbind(AZURE, key, *n);
     }
     let now = state.now();
@@ -390,7 +460,7 @@ fn apply(state: &mut State, key: &str, draft: Draft) -> Result<(), Failure> {
         row.document = draft.document;
         row.tags = draft.tags;
     });
-    for n in changes {
+    for n in affected {
         if let Some(binding) = wanted.get(n).and_then(|slot| slot.binding.clone()) {
             state.bind(AZURE, key, n, binding);
         }

@@ -77,19 +77,39 @@ pub fn decode(http: &HttpRequest) -> Result<Decoded<Request>, ApiError> {
     };
     match (http.method.as_str(), rest) {
         ("GET", []) => decoded("projects.get", Request::GetProject { project }),
-        ("GET", ["aggregated", "addresses"]) => {
-            decoded("addresses.aggregatedList", Request::AllAddresses { project, page: page(http)? })
-        }
-        ("GET", ["aggregated", "instances"]) => {
-            decoded("instances.aggregatedList", Request::AllInstances { project, page: page(http)? })
-        }
+        ("GET", ["aggregated", "addresses"]) => decoded(
+            "addresses.aggregatedList",
+            Request::AllAddresses {
+                project,
+                page: page(http)?,
+            },
+        ),
+        ("GET", ["aggregated", "instances"]) => decoded(
+            "instances.aggregatedList",
+            Request::AllInstances {
+                project,
+                page: page(http)?,
+            },
+        ),
         ("GET", ["regions", _, "addresses"]) => {
             let scope = key.clone();
-            decoded("addresses.list", Request::ListAddresses { scope, page: page(http)? })
+            decoded(
+                "addresses.list",
+                Request::ListAddresses {
+                    scope,
+                    page: page(http)?,
+                },
+            )
         }
         ("GET", ["global", "addresses"]) => {
             let scope = key.clone();
-            decoded("globalAddresses.list", Request::ListAddresses { scope, page: page(http)? })
+            decoded(
+                "globalAddresses.list",
+                Request::ListAddresses {
+                    scope,
+                    page: page(http)?,
+                },
+            )
         }
         ("GET", ["regions", _, "addresses", _]) => {
             decoded("addresses.get", Request::GetAddress { key: key.clone() })
@@ -99,7 +119,13 @@ pub fn decode(http: &HttpRequest) -> Result<Decoded<Request>, ApiError> {
         }
         ("GET", ["zones", _, "instances"]) => {
             let scope = key.clone();
-            decoded("instances.list", Request::ListInstances { scope, page: page(http)? })
+            decoded(
+                "instances.list",
+                Request::ListInstances {
+                    scope,
+                    page: page(http)?,
+                },
+            )
         }
         ("GET", ["zones", _, "instances", _]) => {
             decoded("instances.get", Request::GetInstance { key: key.clone() })
@@ -150,12 +176,18 @@ fn change(
     };
     let decoded_target = format!("{}/{}", target.instance, target.interface);
     let request = match verb {
-        "addAccessConfig" => Request::AddAccessConfig { target, config: body(http)? },
+        "addAccessConfig" => Request::AddAccessConfig {
+            target,
+            config: body(http)?,
+        },
         "deleteAccessConfig" => Request::DeleteAccessConfig {
             target,
             config: required(http, "accessConfig")?.to_owned(),
         },
-        _ => Request::UpdateInterface { target, patch: body(http)? },
+        _ => Request::UpdateInterface {
+            target,
+            patch: body(http)?,
+        },
     };
     Ok(Decoded {
         action,
@@ -167,14 +199,19 @@ fn change(
 
 fn required<'a>(http: &'a HttpRequest, name: &str) -> Result<&'a str, ApiError> {
     let missing = || error("required", format!("Required field '{name}' not specified"));
-    http.param(name).filter(|value| !value.is_empty()).ok_or_else(missing)
+    http.param(name)
+        .filter(|value| !value.is_empty())
+        .ok_or_else(missing)
 }
 
 fn body(http: &HttpRequest) -> Result<Value, ApiError> {
     let parsed: Result<Value, _> = serde_json::from_slice(&http.body);
     match parsed {
         Ok(Value::Object(map)) => Ok(Value::Object(map)),
-        Ok(_) | Err(_) => Err(error("badRequest", "Invalid JSON payload received. Expected an object.")),
+        Ok(_) | Err(_) => Err(error(
+            "badRequest",
+            "Invalid JSON payload received. Expected an object.",
+        )),
     }
 }
 
@@ -185,7 +222,9 @@ fn request_id(http: &HttpRequest) -> Result<Option<String>, ApiError> {
     };
     let groups: Vec<&str> = id.split('-').collect();
     let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();
-    let hex = groups.iter().all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let hex = groups
+        .iter()
+        .all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let zero = id.bytes().all(|byte| byte == b'0' || byte == b'-');
     if !hex || zero || lengths != [8, 4, 4, 4, 12] {
         return Err(invalid("requestId", id, "Must be a valid, non-zero UUID."));
@@ -197,7 +236,13 @@ fn page(http: &HttpRequest) -> Result<Page, ApiError> {
     let limit = match http.param("maxResults") {
         None => LONGEST_PAGE,
         Some(text) => match text.parse::<usize>() {
-            Ok(limit) if limit <= LONGEST_PAGE => if limit == 0 { LONGEST_PAGE } else { limit },
+            Ok(limit) if limit <= LONGEST_PAGE => {
+                if limit == 0 {
+                    LONGEST_PAGE
+                } else {
+                    limit
+                }
+            }
             _ => return Err(invalid("maxResults", text, "Must be between 0 and 500.")),
         },
     };
@@ -209,7 +254,9 @@ fn page(http: &HttpRequest) -> Result<Page, ApiError> {
     };
     let after = match http.param("pageToken").filter(|token| !token.is_empty()) {
         None => None,
-        Some(token) => Some(read_token(token).ok_or_else(|| invalid("pageToken", token, "Invalid page token."))?),
+        Some(token) => {
+            Some(read_token(token).ok_or_else(|| invalid("pageToken", token, "Invalid page token."))?)
+        }
     };
     Ok(Page { filter, limit, after })
 }

@@ -43,7 +43,7 @@ impl Filter {
     /// Makes sense of a filter.
     pub fn parse(text: &str) -> Result<Self, Senseless> {
         let tokens = tokens(text)?;
-        let regular = tokens.iter().any(|token| is_regular(token));
+        let regular = tokens.iter().any(is_regular);
         let plain = tokens.iter().any(|token| matches!(token, Token::Operator(_)));
         if regular && plain {
             return Err(Senseless); // the two languages cannot be mixed
@@ -110,20 +110,21 @@ fn tokens(text: &str) -> Result<Vec<Token>, Senseless> {
             '"' | '\'' => quoted(rest, first)?,
             _ => match OPERATORS.into_iter().find(|operator| rest.starts_with(operator)) {
                 Some(operator) => (Token::Operator(operator), operator.len()),
-                None => {
-                    let ends = |c: char| c.is_whitespace() || "()=!<>:\"'".contains(c);
-                    // After `eq` and `ne` comes a regular expression, in which brackets may stand.
-                    let after_regular = found.last().is_some_and(is_regular);
-                    let length = if after_regular { rest.find(')') } else { rest.find(ends) };
-                    let length = length.unwrap_or(rest.len()).max(1);
-                    (Token::Word(rest[..length].trim_end().to_owned()), length)
-                }
+                None => word(rest, found.last().is_some_and(is_regular)),
             },
         };
         found.push(token);
         rest = rest[length..].trim_start();
     }
     Ok(found)
+}
+
+/// A word. One that is a regular expression goes on to the end of its brackets.
+fn word(text: &str, regular: bool) -> (Token, usize) {
+    let ends = |c: char| c.is_whitespace() || "()=!<>:\"'".contains(c);
+    let length = if regular { text.find(')') } else { text.find(ends) };
+    let length = length.unwrap_or(text.len()).max(1);
+    (Token::Word(text[..length].trim_end().to_owned()), length)
 }
 
 /// A quoted text. Only the quote itself can be escaped; any other backslash belongs to the text.
@@ -172,7 +173,11 @@ impl Parser {
             self.eat("AND");
             parts.push(self.any()?);
         }
-        Ok(if parts.len() == 1 { parts.remove(0) } else { Filter::All(parts) })
+        Ok(if parts.len() == 1 {
+            parts.remove(0)
+        } else {
+            Filter::All(parts)
+        })
     }
 
     fn any(&mut self) -> Result<Filter, Senseless> {
@@ -190,7 +195,11 @@ impl Parser {
         if self.peek() == Some(&Token::Open) {
             self.at += 1;
             let inner = self.all()?;
-            return if self.next() == Some(Token::Close) { Ok(inner) } else { Err(Senseless) };
+            return if self.next() == Some(Token::Close) {
+                Ok(inner)
+            } else {
+                Err(Senseless)
+            };
         }
         self.comparison()
     }
@@ -227,7 +236,11 @@ fn join_equalities(parts: Vec<Filter>) -> Filter {
             (part, _) => joined.push(part),
         }
     }
-    if joined.len() == 1 { joined.remove(0) } else { Filter::Any(joined) }
+    if joined.len() == 1 {
+        joined.remove(0)
+    } else {
+        Filter::Any(joined)
+    }
 }
 
 fn full_match(pattern: &str) -> Result<Regex, Senseless> {
@@ -273,7 +286,14 @@ mod tests {
 
     #[test]
     fn senseless_filters_are_refused() {
-        for filter in ["address", "address=", "(address=1", "(address eq 1) (status=2)", "address eq [", "=1"] {
+        for filter in [
+            "address",
+            "address=",
+            "(address=1",
+            "(address eq 1) (status=2)",
+            "address eq [",
+            "=1",
+        ] {
             assert!(Filter::parse(filter).is_err(), "{filter}");
         }
     }

@@ -17,6 +17,7 @@ use crate::faults::Call;
 use crate::http::{ApiError, HttpRequest, Reply};
 use crate::limits::TooMany;
 use crate::model::State;
+use crate::model::operations::Operation;
 use crate::model::things::Cloud;
 use crate::permissions::Need;
 use crate::pipeline::{Api, Context, Decoded};
@@ -51,7 +52,9 @@ impl Api for Gcp {
 
     fn needs(request: &Request) -> Vec<Need> {
         match request {
-            Request::GetProject { project } => vec![Need::new("compute.projects.get", format!("projects/{project}"))],
+            Request::GetProject { project } => {
+                vec![Need::new("compute.projects.get", format!("projects/{project}"))]
+            }
             Request::ListAddresses { scope, .. } => vec![Need::new("compute.addresses.list", scope)],
             Request::AllAddresses { project, .. } => {
                 vec![Need::new("compute.addresses.list", format!("projects/{project}"))]
@@ -62,22 +65,36 @@ impl Api for Gcp {
                 vec![Need::new("compute.instances.list", format!("projects/{project}"))]
             }
             Request::GetInstance { key } => vec![Need::new("compute.instances.get", key)],
-            Request::AddAccessConfig { target, config } => needs_to_add(&target.instance, config["natIP"].is_string()),
+            Request::AddAccessConfig { target, config } => {
+                needs_to_add(&target.instance, config["natIP"].is_string())
+            }
             Request::DeleteAccessConfig { target, .. } => {
-                vec![Need::new("compute.instances.deleteAccessConfig", &target.instance)]
+                vec![Need::new(
+                    "compute.instances.deleteAccessConfig",
+                    &target.instance,
+                )]
             }
             Request::UpdateInterface { target, .. } => {
-                vec![Need::new("compute.instances.updateNetworkInterface", &target.instance)]
+                vec![Need::new(
+                    "compute.instances.updateNetworkInterface",
+                    &target.instance,
+                )]
             }
             Request::GetOperation { zone, name, .. } => {
-                vec![Need::new("compute.zoneOperations.get", format!("{zone}/operations/{name}"))]
+                vec![Need::new(
+                    "compute.zoneOperations.get",
+                    format!("{zone}/operations/{name}"),
+                )]
             }
         }
     }
 
     fn forbidden(need: &Need, _: &Call, _: &State) -> ApiError {
         let (permission, resource) = (&need.permission, &need.resource);
-        errors::error("forbidden", format!("Required '{permission}' permission for '{resource}'"))
+        errors::error(
+            "forbidden",
+            format!("Required '{permission}' permission for '{resource}'"),
+        )
     }
 
     fn throttled(_: TooMany, _: &State) -> ApiError {
@@ -102,7 +119,9 @@ impl Api for Gcp {
             Request::AllInstances { project, page } => Ok(instances::list_all(context, &project, &page)),
             Request::GetInstance { key } => instances::get(context, &key),
             Request::AddAccessConfig { target, config } => access_configs::add(context, &target, &config),
-            Request::DeleteAccessConfig { target, config } => access_configs::delete(context, &target, &config),
+            Request::DeleteAccessConfig { target, config } => {
+                access_configs::delete(context, &target, &config)
+            }
             Request::UpdateInterface { target, patch } => {
                 access_configs::update_interface(context, &target, &patch)
             }
@@ -121,16 +140,25 @@ fn needs_to_add(instance: &str, reserved: bool) -> Vec<Need> {
     if reserved {
         needs.push(Need::new("compute.addresses.use", links::project(instance)));
     }
-    needs.push(Need::new("compute.subnetworks.useExternalIp", links::project(instance)));
+    needs.push(Need::new(
+        "compute.subnetworks.useExternalIp",
+        links::project(instance),
+    ));
     needs
 }
 
 /// How long it takes until an operation is done, as far as anybody waits for it.
 fn time_left(clock: &Clock, state: &State, name: &str) -> Duration {
-    let due = state.operations.get(name).and_then(|operation| operation.due());
+    let due = state.operations.get(name).and_then(Operation::due);
     let left = due.map(|due| due.duration_since(clock.now()));
-    let left = left.and_then(|left| Duration::try_from(left).ok()).unwrap_or_default();
-    if clock.stands() { Duration::ZERO } else { left.min(LONGEST_WAIT) }
+    let left = left
+        .and_then(|left| Duration::try_from(left).ok())
+        .unwrap_or_default();
+    if clock.stands() {
+        Duration::ZERO
+    } else {
+        left.min(LONGEST_WAIT)
+    }
 }
 
 fn write_project(state: &State, project: &str) -> Reply {

@@ -2,7 +2,7 @@
 //! and every change is noted for the log.
 
 use super::State;
-use super::things::{Address, Binding, Cloud, Holder, Interface, Slot};
+use super::things::{Address, Binding, Cloud, Holder, Slot};
 use crate::log::HoldChange;
 
 impl State {
@@ -93,10 +93,14 @@ impl State {
         self.cloud(cloud).interfaces.get(interface)?.slots.get(slot)
     }
 
-    /// The slot of an instance that an address goes to when nobody says which: the first one.
-    pub fn first_slot(&self, cloud: Cloud, instance: &str) -> Option<(String, &Interface)> {
-        let key = self.cloud(cloud).instances.get(instance)?.interfaces.first()?;
-        Some((key.clone(), self.cloud(cloud).interfaces.get(key)?))
+    /// The interface of an instance that an address goes to when nobody says which.
+    pub fn first_interface(&self, cloud: Cloud, instance: &str) -> Option<String> {
+        self.cloud(cloud)
+            .instances
+            .get(instance)?
+            .interfaces
+            .first()
+            .cloned()
     }
 
     /// Gives the first slot of an instance a public address of the cloud's choice.

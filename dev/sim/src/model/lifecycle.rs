@@ -8,7 +8,13 @@ pub const USUAL_ACCESS_CONFIG: &str = "external-nat";
 
 impl State {
     /// Adds an instance with its interfaces, and the public address of the cloud's choice if it wants one.
-    pub fn add_instance(&mut self, cloud: Cloud, key: &str, instance: Instance, interfaces: Vec<(String, Interface)>) {
+    pub fn add_instance(
+        &mut self,
+        cloud: Cloud,
+        key: &str,
+        instance: Instance,
+        interfaces: Vec<(String, Interface)>,
+    ) {
         let now = self.now();
         let first = instance.interfaces.first().cloned();
         let ephemeral = instance.wants_ephemeral && cloud != Cloud::Azure;
@@ -47,7 +53,11 @@ impl State {
                 self.bind_ephemeral(cloud, &interface, &binding.id);
             }
         }
-        let wants = self.cloud(cloud).instances.get(key).is_some_and(|found| found.wants_ephemeral);
+        let wants = self
+            .cloud(cloud)
+            .instances
+            .get(key)
+            .is_some_and(|found| found.wants_ephemeral);
         if cloud == Cloud::Aws && wants {
             self.aws_auto_assign(key);
         }
@@ -73,7 +83,9 @@ impl State {
         }
         if keep_interfaces {
             for interface in &instance.interfaces {
-                self.cloud_mut(cloud).interfaces.edit(interface, now, |row| row.instance = None);
+                self.cloud_mut(cloud)
+                    .interfaces
+                    .edit(interface, now, |row| row.instance = None);
             }
         } else {
             self.drop_interfaces(cloud, key);
@@ -126,7 +138,8 @@ impl State {
             let Some(found) = inventory.instances.get(&instance) else {
                 return Ok(());
             };
-            let fits = found.wants_ephemeral && found.state == InstanceState::Running && found.interfaces.len() == 1;
+            let fits =
+                found.wants_ephemeral && found.state == InstanceState::Running && found.interfaces.len() == 1;
             let Some(interface) = found.interfaces.first().cloned() else {
                 return Ok(());
             };
@@ -135,7 +148,13 @@ impl State {
             }
             Ok(())
         };
-        self.later(Cloud::Aws, after, "public address assigned", key, Box::new(assign));
+        self.later(
+            Cloud::Aws,
+            after,
+            "public address assigned",
+            key,
+            Box::new(assign),
+        );
     }
 
     /// The public addresses of an instance: interface, slot and binding.
@@ -146,7 +165,12 @@ impl State {
         };
         let mut found = Vec::new();
         for key in &instance.interfaces {
-            for (n, slot) in inventory.interfaces.get(key).iter().flat_map(|row| row.slots.iter().enumerate()) {
+            for (n, slot) in inventory
+                .interfaces
+                .get(key)
+                .iter()
+                .flat_map(|row| row.slots.iter().enumerate())
+            {
                 found.extend(slot.binding.clone().map(|binding| (key.clone(), n, binding)));
             }
         }
@@ -164,6 +188,8 @@ impl State {
         for interface in &instance.interfaces {
             self.cloud_mut(cloud).interfaces.remove(interface, now);
         }
-        self.cloud_mut(cloud).instances.edit(key, now, |row| row.interfaces.clear());
+        self.cloud_mut(cloud)
+            .instances
+            .edit(key, now, |row| row.interfaces.clear());
     }
 }

@@ -257,12 +257,20 @@ impl State {
         let now = self.now();
         let inventory = self.cloud_mut(order.cloud);
         let locked = |busy: &Option<String>| busy.as_deref() == Some(operation);
-        if inventory.interfaces.get(&order.target).is_some_and(|row| locked(&row.busy)) {
+        if inventory
+            .interfaces
+            .get(&order.target)
+            .is_some_and(|row| locked(&row.busy))
+        {
             inventory.interfaces.edit(&order.target, now, |interface| {
                 interface.busy = None;
                 interface.draft = None;
                 interface.version += 1;
-                interface.provisioning = if succeeded { Provisioning::Succeeded } else { Provisioning::Failed };
+                interface.provisioning = if succeeded {
+                    Provisioning::Succeeded
+                } else {
+                    Provisioning::Failed
+                };
             });
         }
         for key in &order.locks {
@@ -283,7 +291,7 @@ impl State {
         code: Option<String>,
     ) {
         let now = self.now();
-        let mut event = self.log.event(now, kind, cloud, action, target);
+        let mut event = Log::event(now, kind, cloud, action, target);
         caller.clone_into(&mut event.caller);
         event.code = code;
         event.mutating = true;

@@ -10,7 +10,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 /// How long past versions are kept; no read may lag by more.
-pub const LONGEST_LAG: Duration = Duration::from_secs(600);
+pub const LONGEST_LAG: Duration = Duration::from_mins(10);
 
 /// When a read looks at the world: now, or as it was at an earlier time.
 pub type Seen = Option<Timestamp>;
@@ -30,7 +30,9 @@ struct Row<T> {
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { rows: BTreeMap::new() }
+        Self {
+            rows: BTreeMap::new(),
+        }
     }
 }
 
@@ -69,16 +71,14 @@ impl<T: Clone> Table<T> {
 
     /// Puts a thing in the place of whatever had the key.
     pub fn put(&mut self, key: &str, value: T, now: Timestamp) {
-        match self.rows.get_mut(key) {
-            Some(row) => row.push(now, Some(value)),
-            None => {
-                let row = Row {
-                    past: Vec::new(),
-                    latest: (now, Some(value)),
-                };
-                self.rows.insert(key.to_owned(), row);
-            }
+        if let Some(row) = self.rows.get_mut(key) {
+            return row.push(now, Some(value));
         }
+        let row = Row {
+            past: Vec::new(),
+            latest: (now, Some(value)),
+        };
+        self.rows.insert(key.to_owned(), row);
     }
 
     /// Changes a thing; false when there is none.
@@ -160,6 +160,10 @@ mod tests {
             table.put("a", second, at(second));
         }
         assert_eq!(table.seen("a", Some(at(4_400))), Some(&4_400));
-        assert!(table.rows["a"].past.len() <= 601, "{}", table.rows["a"].past.len());
+        assert!(
+            table.rows["a"].past.len() <= 601,
+            "{}",
+            table.rows["a"].past.len()
+        );
     }
 }

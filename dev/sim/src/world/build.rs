@@ -61,8 +61,14 @@ pub fn interface(
     border_group: &str,
 ) -> (String, Interface) {
     let (id, name) = interface_id(instance, n);
-    let key = if instance.cloud() == Cloud::Azure { id.to_lowercase() } else { id.clone() };
-    let slots = (0..spec.private_addresses).map(|slot| new_slot(state, instance, slot)).collect();
+    let key = if instance.cloud() == Cloud::Azure {
+        id.to_lowercase()
+    } else {
+        id.clone()
+    };
+    let slots = (0..spec.private_addresses)
+        .map(|slot| new_slot(state, instance, slot))
+        .collect();
     let interface = Interface {
         id,
         instance: Some(instance.key()),
@@ -96,8 +102,13 @@ fn interface_id(instance: &ProviderId, n: usize) -> (String, String) {
             scale_set,
             name,
         } => {
-            let nic = if n == 0 { format!("{name}-nic") } else { format!("{name}-nic-{}", n + 1) };
-            let network = format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network");
+            let nic = if n == 0 {
+                format!("{name}-nic")
+            } else {
+                format!("{name}-nic-{}", n + 1)
+            };
+            let network =
+                format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network");
             let id = match scale_set {
                 Some(_) => format!("{}/networkInterfaces/{nic}", instance.arm_id()),
                 None => format!("{network}/networkInterfaces/{nic}"),
@@ -119,7 +130,10 @@ fn new_slot(state: &mut State, instance: &ProviderId, n: usize) -> Slot {
 
 /// What Azure's interfaces of cluster nodes usually have, and what a careless write loses.
 fn interface_document(instance: &ProviderId) -> Map<String, Value> {
-    let ProviderId::Azure { subscription, group, .. } = instance else {
+    let ProviderId::Azure {
+        subscription, group, ..
+    } = instance
+    else {
         return Map::new();
     };
     let network = format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network");
@@ -131,7 +145,10 @@ fn interface_document(instance: &ProviderId) -> Map<String, Value> {
 }
 
 fn slot_document(instance: &ProviderId) -> Map<String, Value> {
-    let ProviderId::Azure { subscription, group, .. } = instance else {
+    let ProviderId::Azure {
+        subscription, group, ..
+    } = instance
+    else {
         return Map::new();
     };
     let network = format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network");
@@ -163,27 +180,28 @@ pub fn address(state: &mut State, spec: &AddressSpec) -> Result<(), WorldError> 
     let Some(holder) = &spec.held_by else {
         return Ok(());
     };
-    match provider_id::parse(holder) {
-        Some(instance) => {
-            let missing = WorldError::NoHolder {
-                place,
-                address: spec.address,
-                holder: holder.clone(),
-            };
-            let name = spec.access_config.as_deref();
-            state.put_on_instance(spec.cloud, &key, &instance.key(), None, name).ok_or(missing)
-        }
-        None => {
-            let binding = association_id(state.next_uid());
-            let resource = holder.clone();
-            state.set_holder(spec.cloud, &key, Some(Holder::Other { resource, binding }));
-            Ok(())
-        }
-    }
+    let Some(instance) = provider_id::parse(holder) else {
+        let binding = association_id(state.next_uid());
+        let resource = holder.clone();
+        state.set_holder(spec.cloud, &key, Some(Holder::Other { resource, binding }));
+        return Ok(());
+    };
+    let missing = WorldError::NoHolder {
+        place,
+        address: spec.address,
+        holder: holder.clone(),
+    };
+    let name = spec.access_config.as_deref();
+    state
+        .put_on_instance(spec.cloud, &key, &instance.key(), name)
+        .ok_or(missing)
 }
 
 fn new_address(state: &mut State, spec: &AddressSpec) -> (String, Address) {
-    let region = spec.region.clone().unwrap_or_else(|| default_region(spec.cloud).to_owned());
+    let region = spec
+        .region
+        .clone()
+        .unwrap_or_else(|| default_region(spec.cloud).to_owned());
     let written = spec.address.to_string().replace(['.', ':'], "-");
     let name = spec.name.clone().unwrap_or_else(|| match spec.cloud {
         Cloud::Gcp => format!("ip-{written}"),
@@ -191,7 +209,11 @@ fn new_address(state: &mut State, spec: &AddressSpec) -> (String, Address) {
         Cloud::Azure => format!("pip-{written}"),
     });
     let id = address_id(spec, &region, &name);
-    let key = if spec.cloud == Cloud::Azure { id.to_lowercase() } else { id.clone() };
+    let key = if spec.cloud == Cloud::Azure {
+        id.to_lowercase()
+    } else {
+        id.clone()
+    };
     let tier = spec.tier.clone().unwrap_or_else(|| match spec.cloud {
         Cloud::Gcp => state.settings.gcp.default_tier.clone(),
         Cloud::Aws => "amazon".to_owned(),

@@ -112,7 +112,10 @@ pub struct AddressSpec {
 
 /// The id that the simulated cluster gives to the instance of a node.
 fn aws_instance_id(node: &str) -> String {
-    format!("i-{:017x}", crate::provider_id::fingerprint(node) & 0x0fff_ffff_ffff_ffff)
+    format!(
+        "i-{:017x}",
+        crate::provider_id::fingerprint(node) & 0x0fff_ffff_ffff_ffff
+    )
 }
 
 fn running() -> InstanceState {
@@ -217,7 +220,8 @@ impl World {
 
     /// Reads a world from YAML.
     pub fn from_yaml(text: &str) -> Result<Self, WorldError> {
-        let world: Self = serde_saphyr::from_str(text).map_err(|error| WorldError::Yaml(error.to_string()))?;
+        let world: Self =
+            serde_saphyr::from_str(text).map_err(|error| WorldError::Yaml(error.to_string()))?;
         world.check()?;
         Ok(world)
     }

@@ -1,7 +1,10 @@
 //! AWS's EC2 API.
 
 use crate::kit::{AWS_1, AWS_2, Bed, I_1, I_2, ip, small_world};
-use sim::{AddressSpec, Bucket, Buckets, Change, Cloud, Fault, InstanceSpec, InstanceState, Limits, On, Repeated, Roles};
+use sim::{
+    AddressSpec, Bucket, Buckets, Change, Cloud, Fault, InstanceSpec, InstanceState, Limits, On, Repeated,
+    Roles,
+};
 use sim::{Rule, Unassociated};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -49,7 +52,10 @@ async fn associating_with_reassociation_takes_the_address_and_kills_the_old_asso
     let second = bed.associate(FREE, I_2, "true").await.one("associationId");
     assert_ne!(first, second);
     assert_eq!(bed.holder(FREE).as_deref(), Some(AWS_2));
-    assert_eq!(disassociate(&bed, &first).await.error(), (400, "InvalidAssociationID.NotFound".into()));
+    assert_eq!(
+        disassociate(&bed, &first).await.error(),
+        (400, "InvalidAssociationID.NotFound".into())
+    );
     assert_eq!(bed.holder(FREE).as_deref(), Some(AWS_2));
 }
 
@@ -70,8 +76,12 @@ async fn what_is_assumed_without_the_flag_depends_on_the_account() {
     let bed = Bed::small().await;
     bed.associate(FREE, I_1, "false").await;
     let (allocation, eni) = (bed.allocation(FREE).await, bed.eni(I_2).await);
-    let params = [("AllocationId", allocation.as_str()), ("NetworkInterfaceId", eni.as_str())];
-    bed.sim.set(|settings| settings.aws.reassociate_by_default = false);
+    let params = [
+        ("AllocationId", allocation.as_str()),
+        ("NetworkInterfaceId", eni.as_str()),
+    ];
+    bed.sim
+        .set(|settings| settings.aws.reassociate_by_default = false);
     let old_account = bed.aws("AssociateAddress", &params).await;
     assert_eq!(old_account.error().1, "Resource.AlreadyAssociated");
     bed.sim.set(|settings| settings.aws.reassociate_by_default = true);
@@ -85,7 +95,10 @@ async fn disassociating_twice_is_not_found_and_has_no_effect() {
     let first = bed.associate(FREE, I_1, "false").await.one("associationId");
     assert_eq!(disassociate(&bed, &first).await.one("return"), "true");
     bed.associate(FREE, I_2, "false").await;
-    assert_eq!(disassociate(&bed, &first).await.error(), (400, "InvalidAssociationID.NotFound".into()));
+    assert_eq!(
+        disassociate(&bed, &first).await.error(),
+        (400, "InvalidAssociationID.NotFound".into())
+    );
     assert_eq!(bed.holder(FREE).as_deref(), Some(AWS_2));
 }
 
@@ -112,7 +125,10 @@ async fn reads_after_a_write_lag_and_disagree() {
         (bed.allocation(FREE).await, bed.eni(I_1).await)
     };
     bed.sim.set(|settings| settings.aws.read_lag = 60.0);
-    let params = [("AllocationId", allocation.as_str()), ("NetworkInterfaceId", eni.as_str())];
+    let params = [
+        ("AllocationId", allocation.as_str()),
+        ("NetworkInterfaceId", eni.as_str()),
+    ];
     bed.aws("AssociateAddress", &params).await;
     bed.sim.advance(Duration::from_secs(30));
     let mut seen = Vec::new();
@@ -120,7 +136,10 @@ async fn reads_after_a_write_lag_and_disagree() {
         seen.push(bed.aws_address(FREE).await.all("associationId").len());
     }
     assert!(seen.contains(&0) && seen.contains(&1), "{seen:?}");
-    assert!(seen.windows(2).any(|pair| pair == [1, 0]), "a later read never showed less: {seen:?}");
+    assert!(
+        seen.windows(2).any(|pair| pair == [1, 0]),
+        "a later read never showed less: {seen:?}"
+    );
     bed.sim.advance(Duration::from_secs(31));
     for _ in 0..20 {
         assert_eq!(bed.aws_address(FREE).await.all("associationId").len(), 1);
@@ -139,7 +158,10 @@ async fn an_unknown_address_fails_the_parameter_but_not_the_filter() {
         ("Filter.1.Value.1", FREE),
         ("Filter.1.Value.2", "192.0.2.77"),
     ];
-    assert_eq!(bed.aws("DescribeAddresses", &by_filter).await.all("publicIp"), [FREE]);
+    assert_eq!(
+        bed.aws("DescribeAddresses", &by_filter).await.all("publicIp"),
+        [FREE]
+    );
 }
 
 // 10. EC2 user guide on filtering: at most 200 values.
@@ -149,7 +171,10 @@ async fn more_than_two_hundred_filter_values_are_refused() {
     let names: Vec<String> = (1..=201).map(|n| format!("Filter.1.Value.{n}")).collect();
     let mut params = vec![("Filter.1.Name", "public-ip")];
     params.extend(names.iter().map(|name| (name.as_str(), FREE)));
-    assert_eq!(bed.aws("DescribeAddresses", &params).await.error(), (400, "FilterLimitExceeded".into()));
+    assert_eq!(
+        bed.aws("DescribeAddresses", &params).await.error(),
+        (400, "FilterLimitExceeded".into())
+    );
     params.pop();
     assert_eq!(bed.aws("DescribeAddresses", &params).await.status, 200);
 }
@@ -158,17 +183,33 @@ async fn more_than_two_hundred_filter_values_are_refused() {
 #[tokio::test]
 async fn each_action_has_its_token_bucket() {
     let bed = Bed::small().await;
-    let bucket = Bucket { burst: 2.0, per_second: 1.0 };
-    let aws = Some(Buckets { read: bucket, write: bucket });
-    bed.sim.set_limits(Limits { aws, ..Limits::default() });
+    let bucket = Bucket {
+        burst: 2.0,
+        per_second: 1.0,
+    };
+    let aws = Some(Buckets {
+        read: bucket,
+        write: bucket,
+    });
+    bed.sim.set_limits(Limits {
+        aws,
+        ..Limits::default()
+    });
     let mut statuses = Vec::new();
     for _ in 0..3 {
         statuses.push(bed.aws("DescribeAddresses", &[]).await);
     }
-    assert_eq!(statuses.iter().map(|answer| answer.status).collect::<Vec<_>>(), [200, 200, 503]);
+    assert_eq!(
+        statuses.iter().map(|answer| answer.status).collect::<Vec<_>>(),
+        [200, 200, 503]
+    );
     assert_eq!(statuses[2].error().1, "RequestLimitExceeded");
     assert_eq!(statuses[2].header("retry-after"), None);
-    assert_eq!(bed.aws("DescribeInstances", &[]).await.status, 200, "another action has another bucket");
+    assert_eq!(
+        bed.aws("DescribeInstances", &[]).await.status,
+        200,
+        "another action has another bucket"
+    );
     bed.sim.advance(Duration::from_secs(1));
     assert_eq!(bed.aws("DescribeAddresses", &[]).await.status, 200);
 }
@@ -177,12 +218,20 @@ async fn each_action_has_its_token_bucket() {
 #[tokio::test]
 async fn an_instance_with_two_interfaces_cannot_be_named_as_the_target() {
     let bed = Bed::small().await;
-    bed.sim.change(&Change::AddInterface { instance: AWS_1.into() }).unwrap();
+    bed.sim
+        .change(&Change::AddInterface {
+            instance: AWS_1.into(),
+        })
+        .unwrap();
     let allocation = bed.allocation(FREE).await;
     let params = [("AllocationId", allocation.as_str()), ("InstanceId", I_1)];
     let answer = bed.aws("AssociateAddress", &params).await;
     assert_eq!(answer.error(), (400, "InvalidInstanceID".into()));
-    assert!(answer.message().starts_with("There are multiple interfaces attached to instance"));
+    assert!(
+        answer
+            .message()
+            .starts_with("There are multiple interfaces attached to instance")
+    );
     let params = [("AllocationId", allocation.as_str()), ("InstanceId", I_2)];
     assert_eq!(bed.aws("AssociateAddress", &params).await.status, 200);
 }
@@ -191,7 +240,11 @@ async fn an_instance_with_two_interfaces_cannot_be_named_as_the_target() {
 #[tokio::test]
 async fn the_order_of_interfaces_changes() {
     let bed = Bed::small().await;
-    bed.sim.change(&Change::AddInterface { instance: AWS_1.into() }).unwrap();
+    bed.sim
+        .change(&Change::AddInterface {
+            instance: AWS_1.into(),
+        })
+        .unwrap();
     let mut orders = HashSet::new();
     for _ in 0..20 {
         let answer = instance(&bed, I_1).await;
@@ -220,13 +273,17 @@ async fn associating_drops_the_auto_assigned_address() {
 #[tokio::test]
 async fn a_new_auto_assigned_address_comes_only_to_an_instance_with_one_interface() {
     let bed = Bed::small().await;
-    bed.sim.change(&Change::AddInterface { instance: AWS_2.into() }).unwrap();
+    bed.sim
+        .change(&Change::AddInterface {
+            instance: AWS_2.into(),
+        })
+        .unwrap();
     for (address, id) in [(FREE, I_1), (OTHER, I_2)] {
         let association = bed.associate(address, id, "false").await.one("associationId");
         disassociate(&bed, &association).await;
         assert_eq!(instance(&bed, id).await.all("ipAddress").len(), 0);
     }
-    bed.sim.advance(Duration::from_secs(60));
+    bed.sim.advance(Duration::from_mins(1));
     assert_eq!(instance(&bed, I_1).await.all("ipAddress").len(), 1);
     assert_eq!(instance(&bed, I_2).await.all("ipAddress").len(), 0);
 }
@@ -235,7 +292,10 @@ async fn a_new_auto_assigned_address_comes_only_to_an_instance_with_one_interfac
 #[tokio::test]
 async fn a_pending_instance_is_refused() {
     let bed = Bed::small().await;
-    let change = Change::SetState { instance: AWS_1.into(), state: InstanceState::Pending };
+    let change = Change::SetState {
+        instance: AWS_1.into(),
+        state: InstanceState::Pending,
+    };
     bed.sim.change(&change).unwrap();
     let answer = bed.associate(FREE, I_1, "false").await;
     assert_eq!(answer.error(), (400, "InvalidInstanceID".into()));
@@ -249,14 +309,21 @@ async fn a_terminated_instance_is_described_for_an_hour_and_frees_its_address() 
     let bed = Bed::small().await;
     bed.associate(FREE, I_1, "false").await;
     bed.sim.terminate_instance(AWS_1).unwrap();
-    assert_eq!(bed.aws_address(FREE).await.all("associationId").len(), 1, "freed after a while only");
+    assert_eq!(
+        bed.aws_address(FREE).await.all("associationId").len(),
+        1,
+        "freed after a while only"
+    );
     bed.sim.advance(Duration::from_secs(5));
     assert_eq!(bed.aws_address(FREE).await.all("associationId").len(), 0);
     let described = instance(&bed, I_1).await;
     assert_eq!(described.all("name"), ["terminated"]);
     assert_eq!(described.all("networkInterfaceId").len(), 0);
-    bed.sim.advance(Duration::from_secs(3600));
-    assert_eq!(instance(&bed, I_1).await.error(), (400, "InvalidInstanceID.NotFound".into()));
+    bed.sim.advance(Duration::from_hours(1));
+    assert_eq!(
+        instance(&bed, I_1).await.error(),
+        (400, "InvalidInstanceID.NotFound".into())
+    );
 }
 
 // 18. EC2 guide on stopping: an elastic address stays.
@@ -265,7 +332,7 @@ async fn a_stopped_instance_keeps_its_address() {
     let bed = Bed::small().await;
     bed.associate(FREE, I_1, "false").await;
     bed.sim.stop_instance(AWS_1).unwrap();
-    bed.sim.advance(Duration::from_secs(600));
+    bed.sim.advance(Duration::from_mins(10));
     assert_eq!(instance(&bed, I_1).await.all("name"), ["stopped"]);
     assert_eq!(bed.aws_address(FREE).await.one("instanceId"), I_1);
 }
@@ -299,12 +366,21 @@ async fn an_address_of_another_border_group_is_refused() {
 #[tokio::test]
 async fn reading_can_be_allowed_and_associating_denied() {
     let bed = Bed::small().await;
-    bed.sim.set_roles(Roles { aws: Some(vec!["ec2:Describe*".into()]), ..Roles::default() });
+    bed.sim.set_roles(Roles {
+        aws: Some(vec!["ec2:Describe*".into()]),
+        ..Roles::default()
+    });
     let answer = bed.associate(FREE, I_1, "false").await;
     assert_eq!(answer.error(), (403, "UnauthorizedOperation".into()));
     let message = answer.message();
-    assert!(message.contains("is not authorized to perform: ec2:AssociateAddress"), "{message}");
-    let encoded = message.split("Encoded authorization failure message: ").nth(1).unwrap();
+    assert!(
+        message.contains("is not authorized to perform: ec2:AssociateAddress"),
+        "{message}"
+    );
+    let encoded = message
+        .split("Encoded authorization failure message: ")
+        .nth(1)
+        .unwrap();
     assert!(encoded.len() > 200, "{encoded}");
     assert_eq!(bed.holder(FREE), None);
 }
@@ -330,27 +406,56 @@ async fn a_repeated_association_is_refused_or_the_same_by_setting() {
         ("NetworkInterfaceId", &eni),
         ("AllowReassociation", "false"),
     ];
-    bed.sim.fault(Rule::once(On::action(Cloud::Aws, "AssociateAddress"), Fault::LostReply));
-    bed.try_send(bed.aws_request("AssociateAddress", &params)).await.expect_err("an answer");
+    bed.sim.fault(Rule::once(
+        On::action(Cloud::Aws, "AssociateAddress"),
+        Fault::LostReply,
+    ));
+    bed.try_send(bed.aws_request("AssociateAddress", &params))
+        .await
+        .expect_err("an answer");
     let association = bed.aws_address(FREE).await.one("associationId");
-    assert_eq!(bed.aws("AssociateAddress", &params).await.error().1, "Resource.AlreadyAssociated");
-    bed.sim.set(|settings| settings.aws.repeated_associate = Repeated::SameAssociation);
-    assert_eq!(bed.aws("AssociateAddress", &params).await.one("associationId"), association);
+    assert_eq!(
+        bed.aws("AssociateAddress", &params).await.error().1,
+        "Resource.AlreadyAssociated"
+    );
+    bed.sim
+        .set(|settings| settings.aws.repeated_associate = Repeated::SameAssociation);
+    assert_eq!(
+        bed.aws("AssociateAddress", &params).await.one("associationId"),
+        association
+    );
 }
 
 // 24. EC2 error page, RequestExpired: credentials run out while a program runs.
 #[tokio::test]
 async fn credentials_can_expire_mid_run() {
     let bed = Bed::small().await;
-    let on = On { caller: Some("AKIDEXAMPLE".into()), ..On::default() };
-    let fault = Fault::Error { code: "RequestExpired".into(), message: None, status: None };
+    let on = On {
+        caller: Some("AKIDEXAMPLE".into()),
+        ..On::default()
+    };
+    let fault = Fault::Error {
+        code: "RequestExpired".into(),
+        message: None,
+        status: None,
+    };
     bed.sim.fault(Rule::always(on, fault).after(1));
     assert_eq!(bed.aws("DescribeAddresses", &[]).await.status, 200);
     for _ in 0..2 {
-        assert_eq!(bed.aws("DescribeAddresses", &[]).await.error(), (400, "RequestExpired".into()));
+        assert_eq!(
+            bed.aws("DescribeAddresses", &[]).await.error(),
+            (400, "RequestExpired".into())
+        );
     }
-    let other = bed.request(reqwest::Method::GET, &format!("{}/?Action=DescribeAddresses", bed.sim.aws_url()));
-    assert_eq!(bed.send(other).await.status, 200, "another caller has other credentials");
+    let other = bed.request(
+        reqwest::Method::GET,
+        &format!("{}/?Action=DescribeAddresses", bed.sim.aws_url()),
+    );
+    assert_eq!(
+        bed.send(other).await.status,
+        200,
+        "another caller has other credentials"
+    );
 }
 
 // 25. Replies in the wild have both forms.
@@ -358,9 +463,15 @@ async fn credentials_can_expire_mid_run() {
 async fn an_unassociated_address_has_empty_or_no_fields() {
     let bed = Bed::small().await;
     assert_eq!(bed.aws_address(FREE).await.all("associationId").len(), 0);
-    bed.sim.set(|settings| settings.aws.unassociated = Unassociated::Empty);
+    bed.sim
+        .set(|settings| settings.aws.unassociated = Unassociated::Empty);
     let address = bed.aws_address(FREE).await;
-    for field in ["associationId", "instanceId", "networkInterfaceId", "privateIpAddress"] {
+    for field in [
+        "associationId",
+        "instanceId",
+        "networkInterfaceId",
+        "privateIpAddress",
+    ] {
         assert_eq!(address.one(field), "", "{field}");
     }
 }
@@ -376,10 +487,14 @@ async fn instances_come_in_pages() {
     let first = bed.aws("DescribeInstances", &[("MaxResults", "7")]).await;
     assert_eq!(first.all("reservationId").len(), 7);
     let token = first.one("nextToken");
-    let rest = bed.aws("DescribeInstances", &[("MaxResults", "7"), ("NextToken", &token)]).await;
+    let rest = bed
+        .aws("DescribeInstances", &[("MaxResults", "7"), ("NextToken", &token)])
+        .await;
     assert_eq!(rest.all("reservationId").len(), 5);
     assert_eq!(rest.all("nextToken").len(), 0);
-    let combined = bed.aws("DescribeInstances", &[("MaxResults", "7"), ("InstanceId.1", I_1)]).await;
+    let combined = bed
+        .aws("DescribeInstances", &[("MaxResults", "7"), ("InstanceId.1", I_1)])
+        .await;
     assert_eq!(combined.error(), (400, "InvalidParameterCombination".into()));
     let small = bed.aws("DescribeInstances", &[("MaxResults", "4")]).await;
     assert_eq!(small.error(), (400, "InvalidParameterValue".into()));
@@ -392,7 +507,10 @@ async fn a_sixth_address_is_over_the_quota() {
     for _ in 0..3 {
         assert_eq!(bed.aws("AllocateAddress", &[("Domain", "vpc")]).await.status, 200);
     }
-    assert_eq!(bed.aws("AllocateAddress", &[]).await.error(), (400, "AddressLimitExceeded".into()));
+    assert_eq!(
+        bed.aws("AllocateAddress", &[]).await.error(),
+        (400, "AddressLimitExceeded".into())
+    );
 }
 
 // Identity. EC2 error page: ids of the wrong form are told from those that name nothing.
@@ -411,5 +529,8 @@ async fn things_of_another_region_are_not_seen() {
     abroad.region = Some("us-east-1".into());
     let bed = Bed::start(small_world().reserved(abroad)).await;
     let seen = bed.aws("DescribeAddresses", &[]).await.all("publicIp");
-    assert_eq!(seen.iter().map(String::as_str).collect::<HashSet<_>>(), HashSet::from([FREE, OTHER]));
+    assert_eq!(
+        seen.iter().map(String::as_str).collect::<HashSet<_>>(),
+        HashSet::from([FREE, OTHER])
+    );
 }

@@ -26,7 +26,10 @@ async fn it_says_where_it_listens_and_saves_the_world_when_it_ends() {
             (name.to_owned(), url.trim().to_owned())
         })
         .collect();
-    assert_eq!(urls.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["gcp", "aws", "azure", "admin"]);
+    assert_eq!(
+        urls.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+        ["gcp", "aws", "azure", "admin"]
+    );
     let project = format!("{}/compute/v1/projects/dev-project", urls[0].1);
     assert_eq!(reqwest::get(project).await.unwrap().status(), 200);
     let ended = Command::new("kill").arg(child.id().to_string()).status().unwrap();
@@ -45,10 +48,16 @@ fn a_wrong_state_file_is_refused_with_its_name_and_the_fault() {
     let output = sim().arg("--state").arg(&path).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
-    assert!(message.contains("world.yaml: instances[0]: 'k3s://node' is no provider ID"), "{message}");
+    assert!(
+        message.contains("world.yaml: instances[0]: 'k3s://node' is no provider ID"),
+        "{message}"
+    );
     let output = sim().args(["--state", "nowhere.yaml"]).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("cannot read nowhere.yaml; leave --state out"), "{message}");
+    assert!(
+        message.contains("cannot read nowhere.yaml; leave --state out"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
@@ -57,5 +66,10 @@ async fn a_port_that_is_taken_is_named() {
     let port = taken.local_addr().unwrap().port().to_string();
     let output = sim().args(["--aws", &port]).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains(&format!("cannot listen on 127.0.0.1:{port} for aws; choose another port")), "{message}");
+    assert!(
+        message.contains(&format!(
+            "cannot listen on 127.0.0.1:{port} for aws; choose another port"
+        )),
+        "{message}"
+    );
 }

@@ -39,14 +39,18 @@ async fn deleting_a_name_that_nothing_has_succeeds_and_removes_nothing() {
     let bed = Bed::small().await;
     let done = bed.gcp_done(bed.gcp_delete(GCP_1, "External NAT")).await;
     assert_eq!((&done["status"], &done["error"]), (&json!("DONE"), &Value::Null));
-    assert_eq!(bed.gcp_interface(GCP_1).await["accessConfigs"][0]["name"], "external-nat");
+    assert_eq!(
+        bed.gcp_interface(GCP_1).await["accessConfigs"][0]["name"],
+        "external-nat"
+    );
 }
 
 // 3. Discovery document: Operation.status is PENDING, RUNNING or DONE; the POST answers before the work.
 #[tokio::test]
 async fn an_operation_is_pending_then_running_then_done() {
     let bed = bare().await;
-    bed.sim.fault(Rule::once(add_action(), Fault::Pace { pace: Pace::Polls(4) }));
+    bed.sim
+        .fault(Rule::once(add_action(), Fault::Pace { pace: Pace::Polls(4) }));
     let accepted = bed.send(bed.gcp_add(GCP_1, &free())).await.json();
     let mut states = vec![accepted["status"].clone()];
     for _ in 0..4 {
@@ -63,7 +67,10 @@ async fn an_address_in_use_can_be_found_out_late() {
     bed.gcp_attach(GCP_2, FREE).await;
     let done = bed.gcp_done(bed.gcp_add(GCP_1, &free())).await;
     assert_eq!(done["status"], "DONE");
-    assert_eq!(done["error"]["errors"][0]["code"], "IP_IN_USE_BY_ANOTHER_RESOURCE");
+    assert_eq!(
+        done["error"]["errors"][0]["code"],
+        "IP_IN_USE_BY_ANOTHER_RESOURCE"
+    );
     assert_eq!(done["httpErrorStatusCode"], 400);
     assert_eq!(bed.gcp_interface(GCP_1).await["accessConfigs"], Value::Null);
     assert_eq!(bed.holder(FREE).as_deref(), Some(GCP_2));
@@ -76,21 +83,32 @@ async fn an_address_taken_between_accept_and_effect_fails_the_operation() {
     let accepted = bed.send(bed.gcp_add(GCP_1, &free())).await.json();
     bed.sim.attach(ip(FREE), GCP_2).unwrap();
     let done = bed.gcp_poll(&accepted).await;
-    assert_eq!(done["error"]["errors"][0]["code"], "IP_IN_USE_BY_ANOTHER_RESOURCE");
+    assert_eq!(
+        done["error"]["errors"][0]["code"],
+        "IP_IN_USE_BY_ANOTHER_RESOURCE"
+    );
 }
 
 // 5. Discovery document, zoneOperations.wait: best effort, may return before the operation is done.
 #[tokio::test]
 async fn wait_can_return_before_the_operation_is_done() {
     let bed = bare().await;
-    bed.sim.fault(Rule::once(add_action(), Fault::Pace { pace: Pace::Seconds(30.0) }));
+    bed.sim.fault(Rule::once(
+        add_action(),
+        Fault::Pace {
+            pace: Pace::Seconds(30.0),
+        },
+    ));
     let accepted = bed.send(bed.gcp_add(GCP_1, &free())).await.json();
     let name = accepted["name"].as_str().unwrap();
     let wait = format!("zones/us-central1-a/operations/{name}/wait");
     let waited = bed.send(bed.gcp(Method::POST, &wait)).await.json();
     assert_ne!(waited["status"], "DONE");
     bed.sim.advance(Duration::from_secs(30));
-    assert_eq!(bed.send(bed.gcp(Method::POST, &wait)).await.json()["status"], "DONE");
+    assert_eq!(
+        bed.send(bed.gcp(Method::POST, &wait)).await.json()["status"],
+        "DONE"
+    );
 }
 
 // 6. Discovery document, requestId: a repeated request with the same id is not carried out again.
@@ -101,7 +119,10 @@ async fn the_same_request_id_gives_the_same_operation_and_no_second_effect() {
     let first = bed.gcp_done(request()).await;
     bed.gcp_done(bed.gcp_delete(GCP_1, "ours")).await;
     let again = bed.send(request()).await.json();
-    assert_eq!((&first["name"], &first["clientOperationId"]), (&again["name"], &json!(UUID)));
+    assert_eq!(
+        (&first["name"], &first["clientOperationId"]),
+        (&again["name"], &json!(UUID))
+    );
     assert_eq!(again["status"], "DONE");
     assert_eq!(bed.gcp_interface(GCP_1).await["accessConfigs"], Value::Null);
 }
@@ -110,8 +131,14 @@ async fn the_same_request_id_gives_the_same_operation_and_no_second_effect() {
 #[tokio::test]
 async fn a_zero_or_malformed_request_id_is_refused() {
     let bed = bare().await;
-    for id in ["00000000-0000-0000-0000-000000000000", "1234", "zzzzzzzz-9dad-11d1-80b4-00c04fd430c8"] {
-        let answer = bed.send(bed.gcp_add(GCP_1, &free()).query(&[("requestId", id)])).await;
+    for id in [
+        "00000000-0000-0000-0000-000000000000",
+        "1234",
+        "zzzzzzzz-9dad-11d1-80b4-00c04fd430c8",
+    ] {
+        let answer = bed
+            .send(bed.gcp_add(GCP_1, &free()).query(&[("requestId", id)]))
+            .await;
         assert_eq!(answer.error(), (400, "invalid".into()), "{id}");
     }
     assert_eq!(bed.holder(FREE), None);
@@ -123,12 +150,18 @@ async fn an_address_is_in_use_only_when_the_operation_is_done() {
     let bed = bare().await;
     let accepted = bed.send(bed.gcp_add(GCP_1, &free())).await.json();
     let before = bed.gcp_address(FREE).await;
-    assert_eq!((&before["status"], &before["users"]), (&json!("RESERVED"), &Value::Null));
+    assert_eq!(
+        (&before["status"], &before["users"]),
+        (&json!("RESERVED"), &Value::Null)
+    );
     bed.gcp_poll(&accepted).await;
     let after = bed.gcp_address(FREE).await;
     assert_eq!(after["status"], "IN_USE");
     let user = after["users"][0].as_str().unwrap();
-    assert!(user.ends_with("/projects/dev-project/zones/us-central1-a/instances/node-1"), "{user}");
+    assert!(
+        user.ends_with("/projects/dev-project/zones/us-central1-a/instances/node-1"),
+        "{user}"
+    );
 }
 
 // 7. The same with a list that is behind: doitintl/kubeip issue 157 saw minutes.
@@ -138,7 +171,13 @@ async fn a_read_can_lag_behind_the_operation() {
     bed.gcp_attach(GCP_1, FREE).await;
     bed.sim.advance(Duration::from_secs(10));
     let get = On::action(Cloud::Gcp, "addresses.get");
-    bed.sim.fault(Rule::once(get, Fault::Lag { seconds: 20.0, jitter: false }));
+    bed.sim.fault(Rule::once(
+        get,
+        Fault::Lag {
+            seconds: 20.0,
+            jitter: false,
+        },
+    ));
     assert_eq!(bed.gcp_address(FREE).await["status"], "RESERVED");
     assert_eq!(bed.gcp_address(FREE).await["status"], "IN_USE");
 }
@@ -151,7 +190,9 @@ async fn an_address_of_another_region_is_not_found() {
     let mut world = small_world().reserved(abroad);
     world.instances[0].ephemeral = false;
     let bed = Bed::start(world).await;
-    let answer = bed.send(bed.gcp_add(GCP_1, &json!({ "natIP": "203.0.9.9" }))).await;
+    let answer = bed
+        .send(bed.gcp_add(GCP_1, &json!({ "natIP": "203.0.9.9" })))
+        .await;
     assert_eq!(answer.error(), (400, "invalid".into()));
     let expected = "The specified external IP address '203.0.9.9' was not found in region 'us-central1'.";
     assert!(answer.message().contains(expected), "{}", answer.message());
@@ -164,7 +205,8 @@ async fn a_network_tier_other_than_the_addresss_is_refused() {
     let config = json!({ "natIP": FREE, "networkTier": "STANDARD" });
     let answer = bed.send(bed.gcp_add(GCP_1, &config)).await;
     assert_eq!(answer.error(), (400, "invalid".into()));
-    let expected = "has a different network tier PREMIUM from the network tier in instance access config STANDARD.";
+    let expected =
+        "has a different network tier PREMIUM from the network tier in instance access config STANDARD.";
     assert!(answer.message().contains(expected), "{}", answer.message());
 }
 
@@ -172,7 +214,10 @@ async fn a_network_tier_other_than_the_addresss_is_refused() {
 #[tokio::test]
 async fn a_rate_limit_lasts_until_the_next_minute() {
     let bed = Bed::small().await;
-    bed.sim.set_limits(Limits { gcp_per_minute: Some(2), ..Limits::default() });
+    bed.sim.set_limits(Limits {
+        gcp_per_minute: Some(2),
+        ..Limits::default()
+    });
     bed.sim.advance(Duration::from_secs(20));
     let mut statuses = Vec::new();
     for wait in [0, 0, 0, 39, 1] {
@@ -181,7 +226,10 @@ async fn a_rate_limit_lasts_until_the_next_minute() {
         if answer.status == 403 {
             assert_eq!(answer.error().1, "rateLimitExceeded");
             assert_eq!(answer.header("retry-after"), None);
-            assert_eq!(answer.json()["error"]["details"][0]["reason"], "RATE_LIMIT_EXCEEDED");
+            assert_eq!(
+                answer.json()["error"]["details"][0]["reason"],
+                "RATE_LIMIT_EXCEEDED"
+            );
         }
         statuses.push(answer.status);
     }
@@ -193,19 +241,29 @@ async fn a_rate_limit_lasts_until_the_next_minute() {
 async fn permission_rate_and_quota_are_three_reasons_of_403() {
     let bed = bare().await;
     let ephemeral = json!({ "name": "external-nat" });
-    bed.sim.set_roles(Roles { gcp: Some(vec!["compute.instances.addAccessConfig".into()]), ..Roles::default() });
+    bed.sim.set_roles(Roles {
+        gcp: Some(vec!["compute.instances.addAccessConfig".into()]),
+        ..Roles::default()
+    });
     let forbidden = bed.send(bed.gcp_add(GCP_1, &ephemeral)).await;
     bed.sim.set_roles(Roles::default());
-    bed.sim.fault(Rule::once(add_action(), Fault::Error {
-        code: "rateLimitExceeded".into(),
-        message: None,
-        status: None,
-    }));
+    bed.sim.fault(Rule::once(
+        add_action(),
+        Fault::Error {
+            code: "rateLimitExceeded".into(),
+            message: None,
+            status: None,
+        },
+    ));
     let rate = bed.send(bed.gcp_add(GCP_1, &ephemeral)).await;
     bed.sim.set(|settings| settings.gcp.in_use_quota = Some(1)); // the other node has one
     let quota = bed.send(bed.gcp_add(GCP_1, &ephemeral)).await;
     assert_eq!(forbidden.error(), (403, "forbidden".into()));
-    assert!(forbidden.message().starts_with("Required 'compute.subnetworks.useExternalIp' permission for"));
+    assert!(
+        forbidden
+            .message()
+            .starts_with("Required 'compute.subnetworks.useExternalIp' permission for")
+    );
     assert_eq!(rate.error(), (403, "rateLimitExceeded".into()));
     assert_eq!(quota.error(), (403, "quotaExceeded".into()));
     assert!(quota.message().contains("IN_USE_ADDRESSES"));
@@ -218,7 +276,11 @@ async fn an_organisation_policy_refuses_with_412() {
     bed.sim.set(|settings| settings.gcp.external_ip_forbidden = true);
     let answer = bed.send(bed.gcp_add(GCP_1, &free())).await;
     assert_eq!(answer.error(), (412, "conditionNotMet".into()));
-    assert!(answer.message().starts_with("Constraint constraints/compute.vmExternalIpAccess violated"));
+    assert!(
+        answer
+            .message()
+            .starts_with("Constraint constraints/compute.vmExternalIpAccess violated")
+    );
 }
 
 // Fingerprints. Discovery document, NetworkInterface.fingerprint: 400 when missing, 412 when stale.
@@ -226,14 +288,24 @@ async fn an_organisation_policy_refuses_with_412() {
 async fn a_stale_fingerprint_refuses_with_412() {
     let bed = Bed::small().await;
     let update = |fingerprint: &Value| {
-        let path = format!("{}/updateNetworkInterface?networkInterface=nic0", Bed::gcp_path(GCP_1));
+        let path = format!(
+            "{}/updateNetworkInterface?networkInterface=nic0",
+            Bed::gcp_path(GCP_1)
+        );
         let body = json!({ "fingerprint": fingerprint, "stackType": "IPV4_IPV6" });
         bed.gcp(Method::PATCH, &path).json(&body)
     };
     let read = bed.gcp_interface(GCP_1).await["fingerprint"].clone();
     assert_eq!(bed.send(update(&Value::Null)).await.status, 400);
-    bed.sim.change(&Change::TouchInterface { interface: "nic0".into() }).unwrap();
-    assert_eq!(bed.send(update(&read)).await.error(), (412, "conditionNotMet".into()));
+    bed.sim
+        .change(&Change::TouchInterface {
+            interface: "nic0".into(),
+        })
+        .unwrap();
+    assert_eq!(
+        bed.send(update(&read)).await.error(),
+        (412, "conditionNotMet".into())
+    );
     let fresh = bed.gcp_interface(GCP_1).await["fingerprint"].clone();
     bed.gcp_done(update(&fresh)).await;
     assert_eq!(bed.gcp_interface(GCP_1).await["stackType"], "IPV4_IPV6");
@@ -256,7 +328,8 @@ async fn an_ephemeral_address_is_gone_for_good() {
     let bed = Bed::small().await;
     let before = bed.gcp_interface(GCP_1).await["accessConfigs"][0]["natIP"].clone();
     bed.gcp_done(bed.gcp_delete(GCP_1, "external-nat")).await;
-    bed.gcp_done(bed.gcp_add(GCP_1, &json!({ "name": "external-nat" }))).await;
+    bed.gcp_done(bed.gcp_add(GCP_1, &json!({ "name": "external-nat" })))
+        .await;
     let after = bed.gcp_interface(GCP_1).await["accessConfigs"][0]["natIP"].clone();
     assert!(after.is_string());
     assert_ne!(before, after);
@@ -267,7 +340,10 @@ async fn an_ephemeral_address_is_gone_for_good() {
 async fn a_caller_on_a_node_without_an_address_gets_no_answer() {
     let bed = Bed::small().await;
     bed.sim.place_caller("controller", GCP_1);
-    let url = format!("{}/as/controller/compute/v1/projects/dev-project", bed.sim.gcp_url());
+    let url = format!(
+        "{}/as/controller/compute/v1/projects/dev-project",
+        bed.sim.gcp_url()
+    );
     assert_eq!(bed.send(bed.request(Method::GET, &url)).await.status, 200);
     bed.gcp_done(bed.gcp_delete(GCP_1, "external-nat")).await;
     let late = bed.request(Method::GET, &url).timeout(Duration::from_millis(300));
@@ -293,10 +369,16 @@ async fn a_stopped_instance_keeps_its_address_and_a_deleted_one_frees_it() {
     let bed = bare().await;
     bed.gcp_attach(GCP_1, FREE).await;
     bed.sim.stop_instance(GCP_1).unwrap();
-    assert_eq!(bed.gcp_get(&Bed::gcp_path(GCP_1)).await.json()["status"], "TERMINATED");
+    assert_eq!(
+        bed.gcp_get(&Bed::gcp_path(GCP_1)).await.json()["status"],
+        "TERMINATED"
+    );
     assert_eq!(bed.gcp_address(FREE).await["status"], "IN_USE");
     bed.sim.terminate_instance(GCP_1).unwrap();
-    assert_eq!(bed.gcp_get(&Bed::gcp_path(GCP_1)).await.error(), (404, "notFound".into()));
+    assert_eq!(
+        bed.gcp_get(&Bed::gcp_path(GCP_1)).await.error(),
+        (404, "notFound".into())
+    );
     assert_eq!(bed.gcp_address(FREE).await["status"], "RESERVED");
 }
 
@@ -305,12 +387,24 @@ async fn a_stopped_instance_keeps_its_address_and_a_deleted_one_frees_it() {
 async fn a_forwarding_rule_or_a_router_can_be_the_user() {
     let bed = bare().await;
     for resource in ["forwardingRules/web", "routers/nat"] {
-        let change = Change::Hold { address: ip(FREE), resource: resource.into() };
+        let change = Change::Hold {
+            address: ip(FREE),
+            resource: resource.into(),
+        };
         bed.sim.change(&change).unwrap();
         let user = bed.gcp_address(FREE).await["users"][0].clone();
-        assert!(user.as_str().unwrap().ends_with(&format!("/regions/us-central1/{resource}")), "{user}");
+        assert!(
+            user.as_str()
+                .unwrap()
+                .ends_with(&format!("/regions/us-central1/{resource}")),
+            "{user}"
+        );
         let answer = bed.send(bed.gcp_add(GCP_1, &free())).await;
-        assert!(answer.message().ends_with("External IP address: 203.0.1.1 is already in-use."));
+        assert!(
+            answer
+                .message()
+                .ends_with("External IP address: 203.0.1.1 is already in-use.")
+        );
     }
 }
 
@@ -321,7 +415,12 @@ async fn links_come_with_either_host() {
     for host in ["www.googleapis.com", "compute.googleapis.com"] {
         bed.sim.set(|settings| settings.gcp.link_host = host.into());
         let link = bed.gcp_address(FREE).await["selfLink"].clone();
-        assert!(link.as_str().unwrap().starts_with(&format!("https://{host}/compute/v1/projects/")), "{link}");
+        assert!(
+            link.as_str()
+                .unwrap()
+                .starts_with(&format!("https://{host}/compute/v1/projects/")),
+            "{link}"
+        );
     }
 }
 
@@ -332,15 +431,35 @@ async fn an_aggregated_list_names_the_regions_it_could_not_reach() {
     abroad.region = Some("us-east1".into());
     let bed = Bed::start(small_world().reserved(abroad)).await;
     let whole = bed.gcp_get("aggregated/addresses").await.json();
-    assert_eq!(whole["items"]["regions/us-east1"]["addresses"][0]["address"], "203.0.9.9");
+    assert_eq!(
+        whole["items"]["regions/us-east1"]["addresses"][0]["address"],
+        "203.0.9.9"
+    );
     assert_eq!(whole["unreachables"], Value::Null);
-    let fault = Fault::PartialList { missing: vec!["us-east1".into()] };
-    bed.sim.fault(Rule::once(On::action(Cloud::Gcp, "addresses.aggregatedList"), fault));
+    let fault = Fault::PartialList {
+        missing: vec!["us-east1".into()],
+    };
+    bed.sim.fault(Rule::once(
+        On::action(Cloud::Gcp, "addresses.aggregatedList"),
+        fault,
+    ));
     let partial = bed.gcp_get("aggregated/addresses").await.json();
-    assert_eq!(partial["items"]["regions/us-east1"]["warning"]["code"], "UNREACHABLE");
-    assert_eq!(partial["items"]["regions/us-central1"]["addresses"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        partial["items"]["regions/us-east1"]["warning"]["code"],
+        "UNREACHABLE"
+    );
+    assert_eq!(
+        partial["items"]["regions/us-central1"]["addresses"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
     let unreachable = partial["unreachables"][0].as_str().unwrap();
-    assert!(unreachable.ends_with("projects/dev-project/regions/us-east1"), "{unreachable}");
+    assert!(
+        unreachable.ends_with("projects/dev-project/regions/us-east1"),
+        "{unreachable}"
+    );
 }
 
 // 21. Discovery document, maxResults and pageToken: 0 to 500, 500 if left out.
@@ -355,11 +474,16 @@ async fn lists_come_in_pages_of_at_most_five_hundred() {
     let first = bed.gcp_get("regions/us-central1/addresses").await.json();
     assert_eq!(first["items"].as_array().unwrap().len(), 500);
     let token = first["nextPageToken"].as_str().unwrap();
-    let rest = bed.gcp(Method::GET, "regions/us-central1/addresses").query(&[("pageToken", token)]);
+    let rest = bed
+        .gcp(Method::GET, "regions/us-central1/addresses")
+        .query(&[("pageToken", token)]);
     let rest = bed.send(rest).await.json();
     assert_eq!(rest["items"].as_array().unwrap().len(), 3);
     assert_eq!(rest["nextPageToken"], Value::Null);
-    let small = bed.gcp_get("regions/us-central1/addresses?maxResults=2").await.json();
+    let small = bed
+        .gcp_get("regions/us-central1/addresses?maxResults=2")
+        .await
+        .json();
     assert_eq!(small["items"].as_array().unwrap().len(), 2);
     let too_long = bed.gcp_get("regions/us-central1/addresses?maxResults=501").await;
     assert_eq!(too_long.error(), (400, "invalid".into()));
@@ -370,12 +494,17 @@ async fn lists_come_in_pages_of_at_most_five_hundred() {
 async fn both_filter_languages_find_addresses_and_cannot_be_mixed() {
     let bed = Bed::small().await;
     let found = async |filter: &str| {
-        let request = bed.gcp(Method::GET, "regions/us-central1/addresses").query(&[("filter", filter)]);
+        let request = bed
+            .gcp(Method::GET, "regions/us-central1/addresses")
+            .query(&[("filter", filter)]);
         let answer = bed.send(request).await;
         let items = answer.json()["items"].as_array().map_or(0, Vec::len);
         (answer.status, items)
     };
-    assert_eq!(found(r#"(address="203.0.1.1") OR (address="203.0.1.2") OR (address="8.8.8.8")"#).await, (200, 2));
+    assert_eq!(
+        found(r#"(address="203.0.1.1") OR (address="203.0.1.2") OR (address="8.8.8.8")"#).await,
+        (200, 2)
+    );
     assert_eq!(found(r#"address eq "203\.0\.1\.1|8\.8\.8\.8""#).await, (200, 1));
     assert_eq!(found(r"address eq 203\.0\.1").await, (200, 0));
     assert_eq!(found(r#"(address="203.0.1.1") (name eq x)"#).await.0, 400);
@@ -387,7 +516,10 @@ async fn the_access_config_of_a_stopped_instance_has_no_address() {
     let bed = Bed::small().await;
     bed.sim.stop_instance(GCP_1).unwrap();
     let config = bed.gcp_interface(GCP_1).await["accessConfigs"][0].clone();
-    assert_eq!((&config["name"], &config["natIP"]), (&json!("external-nat"), &Value::Null));
+    assert_eq!(
+        (&config["name"], &config["natIP"]),
+        (&json!("external-nat"), &Value::Null)
+    );
 }
 
 // 23. Reported for the real API in floci-gcp issue 191; not confirmed.
@@ -395,9 +527,13 @@ async fn the_access_config_of_a_stopped_instance_has_no_address() {
 async fn an_address_released_while_attached_stays_visible_on_the_instance() {
     let bed = bare().await;
     bed.gcp_attach(GCP_1, FREE).await;
-    bed.sim.change(&Change::ReleaseAddress { address: ip(FREE) }).unwrap();
+    bed.sim
+        .change(&Change::ReleaseAddress { address: ip(FREE) })
+        .unwrap();
     let listed = bed.gcp(Method::GET, "regions/us-central1/addresses");
-    let listed = bed.send(listed.query(&[("filter", format!("address=\"{FREE}\""))])).await;
+    let listed = bed
+        .send(listed.query(&[("filter", format!("address=\"{FREE}\""))]))
+        .await;
     assert_eq!(listed.json()["items"], Value::Null);
     assert_eq!(bed.gcp_interface(GCP_1).await["accessConfigs"][0]["natIP"], FREE);
 }
@@ -410,7 +546,10 @@ async fn an_access_config_can_have_any_name() {
     held.access_config = Some("What a person wrote".into());
     let bed = Bed::start(small_world().reserved(held)).await;
     let config = bed.gcp_interface(GCP_1).await["accessConfigs"][0].clone();
-    assert_eq!((&config["name"], &config["natIP"]), (&json!("What a person wrote"), &json!("203.0.9.9")));
+    assert_eq!(
+        (&config["name"], &config["natIP"]),
+        (&json!("What a person wrote"), &json!("203.0.9.9"))
+    );
     bed.gcp_done(bed.gcp_delete(GCP_1, "What a person wrote")).await;
     assert_eq!(bed.holder("203.0.9.9"), None);
 }
@@ -430,8 +569,13 @@ async fn a_reply_can_be_lost_after_the_change_was_made() {
 // GKE private nodes have no access config at all: attaching is one call.
 #[tokio::test]
 async fn a_private_node_takes_an_address_in_one_call() {
-    let node = InstanceSpec { ephemeral: false, ..InstanceSpec::of("gce://dev-project/us-central1-c/private") };
+    let node = InstanceSpec {
+        ephemeral: false,
+        ..InstanceSpec::of("gce://dev-project/us-central1-c/private")
+    };
     let bed = Bed::start(small_world().instance(node)).await;
-    let done = bed.gcp_done(bed.gcp_add("gce://dev-project/us-central1-c/private", &free())).await;
+    let done = bed
+        .gcp_done(bed.gcp_add("gce://dev-project/us-central1-c/private", &free()))
+        .await;
     assert_eq!((&done["status"], &done["error"]), (&json!("DONE"), &Value::Null));
 }

@@ -21,10 +21,18 @@ async fn a_world_survives_being_written_down() {
 
 #[tokio::test]
 async fn a_node_of_the_simulated_cluster_has_its_instance() {
-    let nodes = ["gce://dev-project/us-central1-a/node-1", "aws:///eu-west-1a/i-00696ecc2207879c3"];
+    let nodes = [
+        "gce://dev-project/us-central1-a/node-1",
+        "aws:///eu-west-1a/i-00696ecc2207879c3",
+    ];
     let world = World::of_nodes(nodes);
     let sim = Sim::start(world).await.unwrap();
-    let found: Vec<String> = sim.world().instances.into_iter().map(|instance| instance.provider_id).collect();
+    let found: Vec<String> = sim
+        .world()
+        .instances
+        .into_iter()
+        .map(|instance| instance.provider_id)
+        .collect();
     assert_eq!(found, nodes);
 }
 
@@ -32,14 +40,23 @@ async fn a_node_of_the_simulated_cluster_has_its_instance() {
 fn the_example_world_is_that_of_the_simulated_cluster() {
     let example = World::example();
     assert_eq!((example.instances.len(), example.addresses.len()), (9, 9));
-    assert!(example.instances.iter().any(|instance| instance.provider_id == "aws:///eu-west-1a/i-00696ecc2207879c3"));
+    assert!(
+        example
+            .instances
+            .iter()
+            .any(|instance| instance.provider_id == "aws:///eu-west-1a/i-00696ecc2207879c3")
+    );
     assert!(World::from_yaml(&example.to_yaml().unwrap()).is_ok());
 }
 
 #[test]
 fn a_wrong_world_says_what_is_wrong_and_where_and_what_to_do() {
     let cases = [
-        ("instances:\n- providerID: k3s://node", "instances[0]: 'k3s://node' is no provider ID", "write gce://"),
+        (
+            "instances:\n- providerID: k3s://node",
+            "instances[0]: 'k3s://node' is no provider ID",
+            "write gce://",
+        ),
         (
             "instances:\n- providerID: gce://p/z-a/n\n- providerID: gce://p/z-a/n",
             "instances[1]: the instance 'gce://p/z-a/n' is there already",
@@ -65,13 +82,28 @@ fn a_wrong_world_says_what_is_wrong_and_where_and_what_to_do() {
             "instances[0]: an instance has at least one interface",
             "at least one private address",
         ),
-        ("callers: {me: nobody}", "callers.me: 'nobody' is no provider ID", "write gce://"),
-        ("instances:\n- providerId: gce://p/z-a/n", "line 2", "docs/simulators.md"),
-        ("addresses:\n- {cloud: gcp, address: 1.2.3}", "line 2", "docs/simulators.md"),
+        (
+            "callers: {me: nobody}",
+            "callers.me: 'nobody' is no provider ID",
+            "write gce://",
+        ),
+        (
+            "instances:\n- providerId: gce://p/z-a/n",
+            "line 2",
+            "docs/simulators.md",
+        ),
+        (
+            "addresses:\n- {cloud: gcp, address: 1.2.3}",
+            "line 2",
+            "docs/simulators.md",
+        ),
     ];
     for (yaml, what, hint) in cases {
         let message = World::from_yaml(yaml).expect_err(yaml).to_string();
-        assert!(message.contains(what) && message.contains(hint), "{yaml}\ngave\n{message}");
+        assert!(
+            message.contains(what) && message.contains(hint),
+            "{yaml}\ngave\n{message}"
+        );
     }
 }
 
