@@ -124,7 +124,9 @@ fn write(shared: &Shared, request: &HttpRequest, segments: &[&str]) -> Result<Re
         ("PUT", ["world"]) => {
             let world = World::from_yaml(&String::from_utf8_lossy(&request.body));
             let world = world.and_then(|world| world.build());
+            let last = state.log.last();
             *state = world.map_err(|error| Refusal(400, error.to_string()))?;
+            state.log.continue_from(last);
         }
         ("PATCH", ["settings"]) => {
             let mut merged = json!(state.settings);

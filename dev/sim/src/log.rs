@@ -115,6 +115,11 @@ impl Log {
         self.noted.clear();
     }
 
+    /// Numbers events on from those of another log, so that nobody who counts is confused.
+    pub fn continue_from(&mut self, last: u64) {
+        self.last = self.last.max(last);
+    }
+
     /// Notes that an address changes hands in the event that comes next.
     pub fn note(&mut self, change: HoldChange) {
         if change.before != change.after {

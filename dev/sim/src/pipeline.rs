@@ -163,7 +163,7 @@ fn perform<A: Api>(
     request: Result<A::Request, ApiError>,
     faults: &[Fault],
 ) -> Outcome {
-    outside_changes(state, faults, false);
+    outside_changes(state, call.cloud, faults, false);
     let result = request
         .and_then(|request| admit::<A>(state, call, &request, faults).map(|()| request))
         .and_then(|request| A::answer(request, &mut context(state, http, call, faults)));
@@ -172,7 +172,7 @@ fn perform<A: Api>(
     let lost = faults.contains(&Fault::LostReply);
     let names: Vec<&str> = faults.iter().map(Fault::name).collect();
     log(state, call, (!lost).then_some(reply.status), code, &names);
-    outside_changes(state, faults, true);
+    outside_changes(state, call.cloud, faults, true);
     record(state, http, call, &reply);
     if lost {
         Outcome::Reset
@@ -247,14 +247,13 @@ fn context<'a>(state: &'a mut State, http: &'a HttpRequest, call: &'a Call, faul
     }
 }
 
-fn outside_changes(state: &mut State, faults: &[Fault], after_effect: bool) {
+fn outside_changes(state: &mut State, cloud: Cloud, faults: &[Fault], after_effect: bool) {
     for fault in faults {
         if let Fault::Outside { change, after } = fault
             && *after == after_effect
             && let Err(error) = state.change(change)
         {
             // The script was checked only for its form; what it names may be gone by now.
-            let cloud = Cloud::Gcp;
             state.log_background(
                 Kind::Outside,
                 cloud,

@@ -10,12 +10,13 @@ use crate::gcp::Gcp;
 use crate::limits::Limits;
 use crate::log::{Event, Snapshot};
 use crate::model::State;
+use crate::model::things::Cloud;
 use crate::permissions::Roles;
 use crate::pipeline::{Api, handle};
 use crate::server::serve;
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::world::World;
+use crate::world::{AddressSpec, InstanceSpec, World};
 use anyhow::{Context as _, Result};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -124,6 +125,18 @@ impl Sim {
         let made = self.shared.lock().change(change);
         self.shared.notify();
         made
+    }
+
+    /// Adds the usual instance of a node with that provider ID.
+    pub fn add_instance(&self, provider_id: &str) -> Result<u64, ChangeError> {
+        let instance = InstanceSpec::of(provider_id);
+        self.change(&Change::AddInstance { instance })
+    }
+
+    /// Reserves one more address, which nobody has yet.
+    pub fn add_address(&self, cloud: Cloud, address: IpAddr) -> Result<u64, ChangeError> {
+        let address = AddressSpec::free(cloud, address);
+        self.change(&Change::AddAddress { address })
     }
 
     /// Stops an instance, named by its provider ID or its name.

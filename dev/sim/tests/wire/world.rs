@@ -1,7 +1,7 @@
 //! Worlds that are written down, and what is said about those that are written down wrong.
 
 use crate::kit::{AWS_1, Bed, GCP_1, azure_node, ip, small_world};
-use sim::{Sim, World};
+use sim::{Cloud, Sim, World};
 
 #[tokio::test]
 async fn a_world_survives_being_written_down() {
@@ -34,6 +34,31 @@ async fn a_node_of_the_simulated_cluster_has_its_instance() {
         .map(|instance| instance.provider_id)
         .collect();
     assert_eq!(found, nodes);
+}
+
+#[tokio::test]
+async fn instances_and_addresses_come_while_the_clouds_run() {
+    let bed = Bed::small().await;
+    bed.sim
+        .add_instance("gce://dev-project/us-central1-c/node-3")
+        .unwrap();
+    bed.sim.add_address(Cloud::Gcp, ip("203.0.9.9")).unwrap();
+    bed.sim.attach(ip("203.0.9.9"), "node-3").unwrap();
+    let node = bed.gcp_get("zones/us-central1-c/instances/node-3").await.json();
+    assert_eq!(
+        node["networkInterfaces"][0]["accessConfigs"][0]["natIP"],
+        "203.0.9.9"
+    );
+    let again = bed
+        .sim
+        .add_instance("gce://dev-project/us-central1-c/node-3")
+        .unwrap_err();
+    assert!(
+        again
+            .to_string()
+            .contains("is there already; give it another name"),
+        "{again}"
+    );
 }
 
 #[test]
