@@ -258,17 +258,17 @@ fn write_interface(xml: &mut Xml, key: &str, interface: &Interface, account: &st
             .leaf("deleteOnTermination", true)
             .leaf("networkCardIndex", 0);
         });
-    write_association(xml, first, account, None);
+    write_association(xml, first, account, false);
     xml.list("privateIpAddressesSet", &interface.slots, |xml, slot| {
         xml.leaf("privateIpAddress", slot.private_ip)
             .leaf("primary", slot.primary);
-        write_association(xml, Some(slot), account, None);
+        write_association(xml, Some(slot), account, false);
     });
     xml.leaf("interfaceType", "interface");
 }
 
 /// Owner `amazon` says that the address is of the cloud's choice.
-fn write_association(xml: &mut Xml, slot: Option<&Slot>, account: &str, with_ids: Option<()>) {
+fn write_association(xml: &mut Xml, slot: Option<&Slot>, account: &str, with_ids: bool) {
     let Some(binding) = slot.and_then(|slot| slot.binding.as_ref()) else {
         return;
     };
@@ -287,7 +287,7 @@ fn write_association(xml: &mut Xml, slot: Option<&Slot>, account: &str, with_ids
                     "amazon"
                 },
             );
-        if let (Some(()), Some(allocation)) = (with_ids, &binding.reserved) {
+        if let Some(allocation) = binding.reserved.as_ref().filter(|_| with_ids) {
             xml.leaf("allocationId", allocation)
                 .leaf("associationId", &binding.id);
         }
@@ -387,12 +387,12 @@ fn write_own_interface(xml: &mut Xml, state: &State, key: &str, interface: &Inte
             .leaf("deleteOnTermination", true)
             .leaf("networkCardIndex", 0);
         });
-    write_association(xml, first, account, Some(()));
+    write_association(xml, first, account, true);
     write_tags(xml, &interface.tags);
     xml.list("privateIpAddressesSet", &interface.slots, |xml, slot| {
         xml.leaf("privateIpAddress", slot.private_ip)
             .leaf("primary", slot.primary);
-        write_association(xml, Some(slot), account, Some(()));
+        write_association(xml, Some(slot), account, true);
     });
     xml.leaf("interfaceType", "interface");
 }

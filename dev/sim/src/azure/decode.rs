@@ -94,82 +94,53 @@ pub fn decode(http: &HttpRequest) -> Result<Decoded<Request>, ApiError> {
         let message = "The api-version query parameter (?api-version=) is required for all requests.";
         return Err(error("MissingApiVersionParameter", message));
     };
-    let path = http.path.trim_end_matches('/').to_owned();
+    let path = http.path.trim_end_matches('/');
     let lower = path.to_lowercase();
     let segments: Vec<&str> = lower.trim_matches('/').split('/').collect();
-    let read = |action, request| Ok(decoded(action, &path, false, request));
-    match segments.as_slice() {
-        [
-            "subscriptions",
-            _,
-            "providers",
-            "microsoft.network",
-            "locations",
-            _,
-            "operations",
-            name,
-        ] => {
-            let (id, name) = (path.clone(), (*name).to_owned());
-            read("operations.get", Request::GetOperation { id, name })
-        }
-        ["subscriptions", subscription, "providers", namespace, kind] => {
-            let kind = Kind::of(namespace, kind).ok_or_else(|| not_found(&path))?;
-            let page = page(
-                http,
-                &path,
-                format!("/subscriptions/{subscription}/"),
-                kind,
-                api_version,
-            )?;
-            read(kind.actions().0, Request::List { kind, page })
-        }
+    let (scope, resource) = match segments.as_slice() {
         [
             "subscriptions",
             subscription,
             "resourcegroups",
             group,
             "providers",
-            namespace,
-            kind,
-        ] => {
-            let kind = Kind::of(namespace, kind).ok_or_else(|| not_found(&path))?;
-            let prefix = format!("/subscriptions/{subscription}/resourcegroups/{group}/");
-            let page = page(http, &path, prefix, kind, api_version)?;
-            read(kind.actions().0, Request::List { kind, page })
-        }
-        [
-            "subscriptions",
-            _,
-            "resourcegroups",
-            _,
-            "providers",
-            "microsoft.compute",
-            "virtualmachines",
-            _,
-            "instanceview",
-        ] => read(
-            "virtualMachines.instanceView",
-            Request::InstanceView { id: path.clone() },
+            rest @ ..,
+        ] => (
+            format!("/subscriptions/{subscription}/resourcegroups/{group}/"),
+            rest,
         ),
-        [
-            "subscriptions",
-            _,
-            "resourcegroups",
-            _,
-            "providers",
-            namespace,
-            kind,
-            _,
-        ] => {
-            let kind = Kind::of(namespace, kind).ok_or_else(|| not_found(&path))?;
-            one(http, kind, &path, api_version)
+        ["subscriptions", subscription, "providers", rest @ ..] => {
+            (format!("/subscriptions/{subscription}/"), rest)
+        }
+        _ => return Err(not_found(path)),
+    };
+    let kind_of = |namespace, kind| Kind::of(namespace, kind).ok_or_else(|| not_found(path));
+    match resource {
+        [namespace, kind] => {
+            let kind = kind_of(namespace, kind)?;
+            let page = page(http, path, scope, kind, api_version)?;
+            Ok(decoded(
+                kind.actions().0,
+                path,
+                false,
+                Request::List { kind, page },
+            ))
+        }
+        [namespace, kind, _] => one(http, kind_of(namespace, kind)?, path, api_version),
+        ["microsoft.compute", "virtualmachines", _, "instanceview"] => {
+            let request = Request::InstanceView { id: path.to_owned() };
+            Ok(decoded("virtualMachines.instanceView", path, false, request))
+        }
+        ["microsoft.network", "locations", _, "operations", name] => {
+            let (id, name) = (path.to_owned(), (*name).to_owned());
+            Ok(decoded(
+                "operations.get",
+                path,
+                false,
+                Request::GetOperation { id, name },
+            ))
         }
         [
-            "subscriptions",
-            _,
-            "resourcegroups",
-            _,
-            "providers",
             _,
             "virtualmachinescalesets",
             _,
@@ -177,8 +148,8 @@ pub fn decode(http: &HttpRequest) -> Result<Decoded<Request>, ApiError> {
             _,
             "networkinterfaces",
             _,
-        ] => one(http, Kind::ScaleSetInterface, &path, api_version),
-        _ => Err(not_found(&path)),
+        ] => one(http, Kind::ScaleSetInterface, path, api_version),
+        _ => Err(not_found(path)),
     }
 }
 

@@ -259,11 +259,7 @@ fn reference(state: &State, interface: &str, address: &str) -> Result<Binding, A
     let subscription = |id: &str| id.split('/').nth(2).map(str::to_lowercase);
     let found = state.cloud(AZURE).addresses.get(&key);
     let Some(row) = found.filter(|_| subscription(address) == subscription(interface)) else {
-        let message = format!(
-            "Resource {address} referenced by resource {interface} was not found. Please make sure that the \
-             referenced resource exists, and that both resources are in the same region."
-        );
-        return Err(error("InvalidResourceReference", message));
+        return Err(no_such_reference(interface, address));
     };
     Ok(Binding {
         id: String::new(),
@@ -292,36 +288,26 @@ fn check_references(
     let mut seen = HashSet::new();
     let mut late = None;
     for slot in &draft.slots {
-        let Some(address_key) = slot
+        let reserved = slot
             .binding
             .as_ref()
-            .and_then(|binding| binding.reserved.as_ref())
-        else {
-            continue;
-        };
+            .and_then(|binding| binding.reserved.as_ref());
+        let Some(address_key) = reserved else { continue };
         let Some(address) = state.cloud(AZURE).addresses.get(address_key) else {
             return Err(not_found(address_key));
         };
         if !seen.insert(address_key) {
-            let message = format!(
-                "Public IP address {} is referenced by multiple IP configurations.",
-                address.id
-            );
+            let what = &address.id;
+            let message = format!("Public IP address {what} is referenced by multiple IP configurations.");
             return Err(error("PublicIPReferencedByMultipleIPConfigs", message));
         }
         if existing.is_some_and(|row| row.region != address.region) {
-            let message = format!(
-                "Resource {} referenced by resource {id} was not found. Please make sure that the referenced \
-                 resource exists, and that both resources are in the same region.",
-                address.id
-            );
-            return Err(error("InvalidResourceReference", message));
+            return Err(no_such_reference(id, &address.id));
         }
         check_sku(state, id, slot, &address.tier)?;
         let own = format!("{key}/ipconfigurations/");
-        let holder =
-            write::holder_id(state, address).filter(|holder| !holder.to_lowercase().starts_with(&own));
-        if let Some(holder) = holder {
+        let holder = write::holder_id(state, address);
+        if let Some(holder) = holder.filter(|holder| !holder.to_lowercase().starts_with(&own)) {
             let refused = in_use(
                 &format!("{id}/ipConfigurations/{}", slot.name),
                 &address.id,
@@ -334,6 +320,15 @@ fn check_references(
         }
     }
     Ok(late)
+}
+
+/// What is in another region or subscription cannot be told from what is not there.
+fn no_such_reference(interface: &str, address: &str) -> ApiError {
+    let message = format!(
+        "Resource {address} referenced by resource {interface} was not found. Please make sure that the \
+         referenced resource exists, and that both resources are in the same region."
+    );
+    error("InvalidResourceReference", message)
 }
 
 /// An interface behind a load balancer takes only public addresses of the load balancer's SKU.

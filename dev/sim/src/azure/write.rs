@@ -77,24 +77,36 @@ pub fn address(state: &State, key: &str, row: &Address) -> Value {
 /// An interface. While it is being written it shows what it was or what it will be.
 pub fn interface(state: &State, key: &str, row: &Interface) -> Value {
     let mut shown = row.clone();
-    if let Some(draft) = row
-        .draft
-        .clone()
-        .filter(|_| state.settings.azure.while_updating == WhileUpdating::New)
-    {
+    let while_updating = state.settings.azure.while_updating;
+    if let Some(draft) = row.draft.clone().filter(|_| while_updating == WhileUpdating::New) {
         shown.slots = draft.slots;
         shown.document = draft.document;
         shown.tags = draft.tags;
     }
+    let mut body = json!({
+        "name": shown.name,
+        "id": shown.id,
+        "etag": etag(key, shown.version),
+        "location": shown.region,
+        "type": "Microsoft.Network/networkInterfaces",
+        "properties": interface_properties(state, key, &shown),
+    });
+    if !shown.tags.is_empty() {
+        body["tags"] = json!(shown.tags);
+    }
+    body
+}
+
+fn interface_properties(state: &State, key: &str, row: &Interface) -> Value {
     let provisioning = match row.provisioning {
         Provisioning::Succeeded => "Succeeded",
         Provisioning::Updating => "Updating",
         Provisioning::Failed => "Failed",
     };
     let tag = etag(key, row.version);
-    let configs = shown.slots.iter();
+    let configs = row.slots.iter();
     let configs: Vec<Value> = configs
-        .map(|slot| config(state, &shown, slot, provisioning, &tag))
+        .map(|slot| config(state, row, slot, provisioning, &tag))
         .collect();
     let mut properties = json!({
         "provisioningState": provisioning,
@@ -113,7 +125,7 @@ pub fn interface(state: &State, key: &str, row: &Interface) -> Value {
         "enableAcceleratedNetworking": false,
         "enableIPForwarding": false,
     });
-    for (name, value) in &shown.document {
+    for (name, value) in &row.document {
         properties[name] = value.clone();
     }
     if let Some(instance) = instance_of(state, row) {
@@ -121,18 +133,7 @@ pub fn interface(state: &State, key: &str, row: &Interface) -> Value {
         properties["virtualMachine"] = json!({ "id": id });
         properties["primary"] = Value::from(row.index == 0);
     }
-    let mut body = json!({
-        "name": row.name,
-        "id": row.id,
-        "etag": tag,
-        "location": row.region,
-        "type": "Microsoft.Network/networkInterfaces",
-        "properties": properties,
-    });
-    if !shown.tags.is_empty() {
-        body["tags"] = json!(shown.tags);
-    }
-    body
+    properties
 }
 
 fn instance_of<'a>(state: &'a State, row: &Interface) -> Option<&'a Instance> {

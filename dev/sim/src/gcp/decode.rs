@@ -66,90 +66,73 @@ pub fn decode(http: &HttpRequest) -> Result<Decoded<Request>, ApiError> {
         return Err(not_found(&http.path));
     };
     let key = segments[2..].join("/");
-    let project = (*project).to_owned();
-    let decoded = |action, request| {
-        Ok(Decoded {
-            action,
-            target: key.clone(),
-            mutating: false,
-            request,
-        })
+    let zone = |zone: &str| format!("projects/{project}/zones/{zone}");
+    let (action, request) = match (http.method.as_str(), rest) {
+        ("GET", rest) => read(http, project, key.clone(), rest)?,
+        ("POST", ["zones", place, "operations", name, "wait"]) => {
+            ("zoneOperations.wait", operation(zone(place), name, true))
+        }
+        (method, ["zones", place, "instances", name, verb]) => {
+            return change(http, method, &zone(place), name, verb);
+        }
+        _ => return Err(not_found(&http.path)),
     };
-    match (http.method.as_str(), rest) {
-        ("GET", []) => decoded("projects.get", Request::GetProject { project }),
-        ("GET", ["aggregated", "addresses"]) => decoded(
-            "addresses.aggregatedList",
-            Request::AllAddresses {
-                project,
-                page: page(http)?,
-            },
-        ),
-        ("GET", ["aggregated", "instances"]) => decoded(
-            "instances.aggregatedList",
-            Request::AllInstances {
-                project,
-                page: page(http)?,
-            },
-        ),
-        ("GET", ["regions", _, "addresses"]) => {
-            let scope = key.clone();
-            decoded(
-                "addresses.list",
-                Request::ListAddresses {
-                    scope,
-                    page: page(http)?,
-                },
-            )
-        }
-        ("GET", ["global", "addresses"]) => {
-            let scope = key.clone();
-            decoded(
-                "globalAddresses.list",
-                Request::ListAddresses {
-                    scope,
-                    page: page(http)?,
-                },
-            )
-        }
-        ("GET", ["regions", _, "addresses", _]) => {
-            decoded("addresses.get", Request::GetAddress { key: key.clone() })
-        }
-        ("GET", ["global", "addresses", _]) => {
-            decoded("globalAddresses.get", Request::GetAddress { key: key.clone() })
-        }
-        ("GET", ["zones", _, "instances"]) => {
-            let scope = key.clone();
-            decoded(
-                "instances.list",
-                Request::ListInstances {
-                    scope,
-                    page: page(http)?,
-                },
-            )
-        }
-        ("GET", ["zones", _, "instances", _]) => {
-            decoded("instances.get", Request::GetInstance { key: key.clone() })
-        }
-        ("GET", ["zones", zone, "operations", name]) => {
-            decoded("zoneOperations.get", operation(&project, zone, name, false))
-        }
-        ("POST", ["zones", zone, "operations", name, "wait"]) => {
-            decoded("zoneOperations.wait", operation(&project, zone, name, true))
-        }
-        (method, ["zones", zone, "instances", name, verb]) => {
-            let zone = format!("projects/{project}/zones/{zone}");
-            change(http, method, &zone, name, verb)
-        }
-        _ => Err(not_found(&http.path)),
-    }
+    Ok(Decoded {
+        action,
+        target: key,
+        mutating: false,
+        request,
+    })
 }
 
-fn operation(project: &str, zone: &str, name: &str, wait: bool) -> Request {
-    Request::GetOperation {
-        zone: format!("projects/{project}/zones/{zone}"),
-        name: name.to_owned(),
-        wait,
-    }
+/// Makes sense of a read of what is at a key.
+fn read(
+    http: &HttpRequest,
+    project: &str,
+    key: String,
+    path: &[&str],
+) -> Result<(&'static str, Request), ApiError> {
+    let project = project.to_owned();
+    Ok(match path {
+        [] => ("projects.get", Request::GetProject { project }),
+        ["aggregated", "addresses"] => {
+            let page = page(http)?;
+            (
+                "addresses.aggregatedList",
+                Request::AllAddresses { project, page },
+            )
+        }
+        ["aggregated", "instances"] => {
+            let page = page(http)?;
+            (
+                "instances.aggregatedList",
+                Request::AllInstances { project, page },
+            )
+        }
+        ["regions", _, "addresses"] => ("addresses.list", list_addresses(key, page(http)?)),
+        ["global", "addresses"] => ("globalAddresses.list", list_addresses(key, page(http)?)),
+        ["regions", _, "addresses", _] => ("addresses.get", Request::GetAddress { key }),
+        ["global", "addresses", _] => ("globalAddresses.get", Request::GetAddress { key }),
+        ["zones", _, "instances"] => {
+            let page = page(http)?;
+            ("instances.list", Request::ListInstances { scope: key, page })
+        }
+        ["zones", _, "instances", _] => ("instances.get", Request::GetInstance { key }),
+        ["zones", zone, "operations", name] => {
+            let zone = format!("projects/{project}/zones/{zone}");
+            ("zoneOperations.get", operation(zone, name, false))
+        }
+        _ => return Err(not_found(&http.path)),
+    })
+}
+
+fn list_addresses(scope: String, page: Page) -> Request {
+    Request::ListAddresses { scope, page }
+}
+
+fn operation(zone: String, name: &str, wait: bool) -> Request {
+    let name = name.to_owned();
+    Request::GetOperation { zone, name, wait }
 }
 
 fn change(
