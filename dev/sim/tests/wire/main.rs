@@ -4,6 +4,7 @@ mod admin;
 mod aws;
 mod azure;
 mod command;
+mod docs;
 mod faults;
 mod gcp;
 mod kit;
