@@ -7,6 +7,10 @@
 //! schema need not fit them, so whoever reads from the cluster decodes leniently and reports what is
 //! wrong instead of failing to decode.
 
+// The doc comments are what `kubectl explain` prints, where backticks are noise.
+#[allow(clippy::doc_markdown)]
+// One `type_ = "string"` per printer column.
+#[allow(clippy::duplicated_attributes)]
 mod netipallocation;
 mod rules;
 mod schema;
@@ -39,10 +43,7 @@ pub struct Manifest {
 
 /// Every CRD of the project.
 pub fn manifests() -> Vec<Manifest> {
-    vec![Manifest {
-        file: "netipallocation.yaml",
-        crd: schema::finish(NetIPAllocation::crd()),
-    }]
+    vec![Manifest { file: "netipallocation.yaml", crd: schema::finish(NetIPAllocation::crd()) }]
 }
 
 impl Manifest {

@@ -31,12 +31,7 @@ use std::collections::BTreeMap;
     printcolumn(name = "Attached", type_ = "integer", json_path = ".status.attached"),
     printcolumn(name = "Unattached", type_ = "integer", json_path = ".status.unattached"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(
-        name = "Workload",
-        type_ = "string",
-        json_path = ".spec.workloadRef.name",
-        priority = 1
-    ),
+    printcolumn(name = "Workload", type_ = "string", json_path = ".spec.workloadRef.name", priority = 1),
     printcolumn(
         name = "Reason",
         type_ = "string",
@@ -341,10 +336,7 @@ pub struct Strategy {
 
 impl Default for Strategy {
     fn default() -> Self {
-        Self {
-            max_unavailable: defaults::max_unavailable(),
-            max_surge: None,
-        }
+        Self { max_unavailable: defaults::max_unavailable(), max_surge: None }
     }
 }
 
@@ -437,27 +429,27 @@ pub struct IpStatus {
     pub operation: Option<Operation>,
 }
 
-/// A step that is under way.
+/// A move that is under way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
 pub struct Operation {
-    /// Identity of the step; the cloud's idempotency key is derived from it.
+    /// Identity of the operation; the cloud's idempotency keys are derived from it.
     pub id: String,
-    /// Attach, Detach or Restore.
-    #[serde(rename = "type")]
-    pub type_: String,
-    /// The node it concerns.
-    pub node: String,
-    /// UID of that node: a node of the same name that was made later is another one.
-    #[serde(rename = "nodeUID", default, skip_serializing_if = "Option::is_none")]
-    pub node_uid: Option<String>,
-    /// Provider ID of that node.
-    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
-    pub provider_id: Option<String>,
     /// Why it is done.
+    pub cause: String,
+    /// The node that the address leaves; absent when it was free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cause: Option<String>,
+    pub from: Option<String>,
+    /// Provider ID of the instance that the address leaves.
+    #[serde(rename = "fromProviderID", default, skip_serializing_if = "Option::is_none")]
+    pub from_provider_id: Option<String>,
+    /// The node that the address goes to; absent when it is released.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Provider ID of the instance that the address goes to.
+    #[serde(rename = "toProviderID", default, skip_serializing_if = "Option::is_none")]
+    pub to_provider_id: Option<String>,
     /// When it was begun.
     pub started_at: Time,
     /// Term of the leader that began it (the Lease's leaseTransitions).

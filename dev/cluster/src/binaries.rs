@@ -28,6 +28,12 @@ impl Version {
         };
         pinned(modules, "k8s.io/kubernetes")
     }
+
+    /// The version without its patch number, e.g. `1.36`.
+    pub fn minor(self) -> &'static str {
+        let number = self.number().trim_start_matches('v');
+        number.rsplit_once('.').map_or(number, |(minor, _)| minor)
+    }
 }
 
 /// Paths of the programs of one cluster.
@@ -94,12 +100,6 @@ fn pinned(modules: &'static str, module: &str) -> &'static str {
     modules
         .lines()
         .map(str::split_whitespace)
-        .find_map(|mut words| {
-            if words.next() == Some(module) {
-                words.next()
-            } else {
-                None
-            }
-        })
+        .find_map(|mut words| if words.next() == Some(module) { words.next() } else { None })
         .unwrap_or("(not pinned)")
 }

@@ -3,8 +3,8 @@
 //! The usual harness cannot leave tests out with a word, nor end what they share; both matter here.
 
 use crate::{Cluster, Version};
-use anyhow::Result;
-use futures::future::BoxFuture;
+use anyhow::{Result, anyhow};
+use futures::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,42 +13,43 @@ use tokio::sync::OnceCell;
 /// The clusters of a test binary, each started when the first test asks for it.
 #[derive(Default)]
 pub struct Bed {
-    oldest: OnceCell<Cluster>,
-    newest: OnceCell<Cluster>,
+    oldest: OnceCell<Result<Cluster, String>>,
+    newest: OnceCell<Result<Cluster, String>>,
 }
 
 impl Bed {
-    /// The shared cluster of a version, with our CRDs in it.
+    /// The shared cluster of a version, with our CRDs in it. If it cannot be started, no test tries
+    /// again.
     pub async fn cluster(&self, version: Version) -> Result<&Cluster> {
         let cell = match version {
             Version::Oldest => &self.oldest,
             Version::Newest => &self.newest,
         };
-        cell.get_or_try_init(async || {
-            let cluster = Cluster::builder().version(version).start().await?;
-            cluster.install_crds().await?;
-            Ok(cluster)
-        })
-        .await
+        let started =
+            cell.get_or_init(async || start(version).await.map_err(|error| format!("{error:#}"))).await;
+        started.as_ref().map_err(|error| anyhow!("{error}"))
     }
+}
+
+async fn start(version: Version) -> Result<Cluster> {
+    let cluster = Cluster::builder().version(version).start().await?;
+    cluster.install_crds().await?;
+    Ok(cluster)
 }
 
 /// A test: its name and what it does.
 pub struct Test {
     name: String,
-    run: Box<dyn FnOnce(Arc<Bed>) -> BoxFuture<'static, Result<()>> + Send>,
+    run: Box<dyn FnOnce(Arc<Bed>) -> LocalBoxFuture<'static, Result<()>> + Send>,
 }
 
 impl Test {
     /// A test that takes the bed.
     pub fn new<F>(name: &str, run: impl FnOnce(Arc<Bed>) -> F + Send + 'static) -> Self
     where
-        F: Future<Output = Result<()>> + Send + 'static,
+        F: Future<Output = Result<()>> + 'static,
     {
-        Self {
-            name: name.to_owned(),
-            run: Box::new(move |bed| Box::pin(run(bed))),
-        }
+        Self { name: name.to_owned(), run: Box::new(move |bed| Box::pin(run(bed))) }
     }
 }
 
@@ -77,6 +78,7 @@ macro_rules! tests_on_all_versions {
 /// Runs the tests as `cargo test` expects it. With `CONTROL_PLANE=skip` none of them runs, and it says
 /// so.
 pub fn run(tests: Vec<Test>) -> ExitCode {
+    crate::init_logging();
     let arguments = Arguments::from_args();
     let skip = std::env::var("CONTROL_PLANE").is_ok_and(|value| value == "skip");
     let runtime = match tokio::runtime::Runtime::new() {
@@ -92,15 +94,8 @@ pub fn run(tests: Vec<Test>) -> ExitCode {
         .into_iter()
         .map(|test| {
             let (bed, runtime) = (bed.clone(), runtime.clone());
-            let body = move || {
-                // A task, so that a panic in it becomes a failure and drops what the test holds.
-                let task = runtime.spawn((test.run)(bed));
-                match runtime.block_on(task) {
-                    Ok(Ok(())) => Ok(()),
-                    Ok(Err(error)) => Err(Failed::from(format!("{error:?}"))),
-                    Err(panic) => Err(Failed::from(panic.to_string())),
-                }
-            };
+            let body =
+                move || runtime.block_on((test.run)(bed)).map_err(|error| Failed::from(format!("{error:#}")));
             Trial::test(test.name, body).with_ignored_flag(skip)
         })
         .collect();

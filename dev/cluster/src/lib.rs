@@ -2,9 +2,9 @@
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
-//! use cluster::{Cluster, NodeSpec};
+//! use cluster::{Cluster, NodeSpec, Provider};
 //! let cluster = Cluster::start().await?;
-//! cluster.nodes().create_all(NodeSpec::pool(5)).await?;
+//! cluster.nodes().create_all(NodeSpec::pool(Provider::Gcp, "node", 5)).await?;
 //! cluster.apiserver().kill().await?;
 //! cluster.apiserver().start().await?;
 //! # Ok(())
@@ -30,3 +30,12 @@ pub use nodes::{NodeSpec, Nodes, Provider};
 pub use ports::free as free_port;
 pub use process::{Process, Program, Reaper};
 pub use wait::eventually;
+
+/// Logs to standard error what `RUST_LOG` asks for; nothing, if it asks for nothing: failed probes of
+/// servers that are just starting are no news.
+pub fn init_logging() {
+    use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::OFF.into()).from_env_lossy();
+    // A second call changes nothing.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}

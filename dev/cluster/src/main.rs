@@ -1,13 +1,13 @@
 //! `cluster up`: a cluster to play with.
 
+mod bench;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use cluster::{Cluster, NodeSpec, Provider, Version};
-use std::convert::Infallible;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 /// A real Kubernetes control plane on this machine, with simulated nodes.
 #[derive(Parser)]
@@ -34,6 +34,15 @@ enum Command {
         #[arg(long, default_value_t = 40)]
         node_grace: u64,
     },
+    /// Measure how fast simulated nodes and their pods come up
+    Bench {
+        /// How many nodes
+        #[arg(long, default_value_t = 1_000)]
+        nodes: usize,
+        /// How many pods
+        #[arg(long, default_value_t = 10_000)]
+        pods: usize,
+    },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -55,27 +64,24 @@ impl From<Cloud> for Provider {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        // Failed probes of servers that are just starting are no news.
-        .with_env_filter(
-            EnvFilter::builder()
-                .with_default_directive(LevelFilter::OFF.into())
-                .from_env_lossy(),
-        )
-        .with_writer(std::io::stderr)
-        .init();
-    let Command::Up {
-        nodes,
-        provider,
-        oldest,
-        node_grace,
-    } = Cli::parse().command;
-    let version = if oldest { Version::Oldest } else { Version::Newest };
-    tokio::select! {
-        Err(error) = up(version, provider.into(), nodes, Duration::from_secs(node_grace)) => {
-            eprintln!("cluster: {error:#}");
-            ExitCode::FAILURE
+    cluster::init_logging();
+    let work = async {
+        match Cli::parse().command {
+            Command::Up { nodes, provider, oldest, node_grace } => {
+                let version = if oldest { Version::Oldest } else { Version::Newest };
+                up(version, provider.into(), nodes, Duration::from_secs(node_grace)).await
+            }
+            Command::Bench { nodes, pods } => bench::run(nodes, pods).await,
         }
+    };
+    tokio::select! {
+        result = work => match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("cluster: {error:#}");
+                ExitCode::FAILURE
+            }
+        },
         () = interrupted() => {
             eprintln!("removing the cluster");
             ExitCode::SUCCESS
@@ -94,19 +100,12 @@ async fn interrupted() {
     }
 }
 
-async fn up(version: Version, provider: Provider, nodes: usize, grace: Duration) -> Result<Infallible> {
+async fn up(version: Version, provider: Provider, nodes: usize, grace: Duration) -> Result<()> {
     let start = Instant::now();
     eprintln!("starting Kubernetes {}", version.number());
-    let cluster = Cluster::builder()
-        .version(version)
-        .node_grace(grace)
-        .start()
-        .await?;
+    let cluster = Cluster::builder().version(version).node_grace(grace).start().await?;
     cluster.install_crds().await?;
-    cluster
-        .nodes()
-        .create_all(NodeSpec::pool_of(provider, nodes))
-        .await?;
+    cluster.nodes().create_all(NodeSpec::pool(provider, "node", nodes)).await?;
     eprintln!(
         "ready after {:.1} s, with {nodes} simulated nodes and our CRDs. Try:\n",
         start.elapsed().as_secs_f32()

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// How long a test waits for something that takes seconds: long enough for a machine that does ten
 /// other things, since it is only paid when the test fails.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Calls `check` until it succeeds; fails with its last error, and what was waited for, when it does
 /// not for two minutes.

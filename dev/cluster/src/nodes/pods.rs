@@ -27,9 +27,28 @@ struct LeanContainer {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct LeanStatus {
     phase: String,
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
+    conditions: Vec<LeanCondition>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct LeanCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+}
+
+impl LeanStatus {
+    /// Not started yet, or marked NotReady by the node lifecycle controller while its node was away.
+    fn wants_report(&self) -> bool {
+        let ready = self.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
+        matches!(self.phase.as_str(), "Pending" | "Running") && !ready
+    }
 }
 
 /// How [`LeanPod`] is asked for.
@@ -45,7 +64,8 @@ pub struct BoundPod {
     pub name: String,
     pub node: String,
     containers: Vec<LeanContainer>,
-    pending: bool,
+    wants_report: bool,
+    ip: Option<String>,
     ends: Option<Timestamp>,
 }
 
@@ -64,13 +84,15 @@ impl BoundPod {
         if pod.spec.node_name.is_empty() {
             return None;
         }
+        let status = pod.status.unwrap_or_default();
         Some(Self {
             uid: pod.metadata.uid?,
             namespace,
             name,
             node: pod.spec.node_name,
             containers: pod.spec.containers,
-            pending: pod.status.unwrap_or_default().phase == "Pending",
+            wants_report: status.wants_report(),
+            ip: status.pod_ip,
             ends: pod.metadata.deletion_timestamp.map(|time| time.0),
         })
     }
@@ -80,21 +102,17 @@ impl BoundPod {
     pub fn next(&self) -> Next {
         match self.ends {
             Some(time) => Next::EndAt(time),
-            None if self.pending => Next::Run,
+            None if self.wants_report => Next::Run,
             None => Next::Nothing,
         }
     }
 
-    /// Reports it as running and ready.
-    pub async fn run(&self, client: &Client, ip: &str) -> Result<()> {
+    /// Reports it as running and ready; `ip` is its address if it has none yet.
+    pub async fn run(&self, client: &Client, ip: String) -> Result<()> {
+        let ip = self.ip.clone().unwrap_or(ip);
         let now = Timestamp::now().to_string();
-        let conditions = [
-            "PodReadyToStartContainers",
-            "Initialized",
-            "ContainersReady",
-            "Ready",
-        ]
-        .map(|type_| json!({ "type": type_, "status": "True", "lastTransitionTime": now }));
+        let conditions = ["PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"]
+            .map(|type_| json!({ "type": type_, "status": "True", "lastTransitionTime": now }));
         let containers: Vec<_> = self
             .containers
             .iter()
@@ -112,9 +130,7 @@ impl BoundPod {
         });
         let api: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
         gone_is_fine(
-            api.patch_status(&self.name, &PatchParams::default(), &Patch::Strategic(patch))
-                .await
-                .map(drop),
+            api.patch_status(&self.name, &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop),
         )
     }
 
@@ -122,10 +138,7 @@ impl BoundPod {
     pub async fn end(&self, client: &Client) -> Result<()> {
         let params = DeleteParams {
             grace_period_seconds: Some(0),
-            preconditions: Some(Preconditions {
-                uid: Some(self.uid.clone()),
-                resource_version: None,
-            }),
+            preconditions: Some(Preconditions { uid: Some(self.uid.clone()), resource_version: None }),
             ..DeleteParams::default()
         };
         let api: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);

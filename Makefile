@@ -1,0 +1,52 @@
+# What people run. `make help` lists it.
+.DEFAULT_GOAL := help
+SHELL := bash
+CARGO ?= cargo
+# The tests that need a control plane; `CONTROL_PLANE=skip make test` leaves them out and says so.
+export CONTROL_PLANE
+
+.PHONY: help
+help: ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
+
+.PHONY: test
+test: check control-plane ## Everything: format, lints, unit and property tests, tests on a real control plane
+	$(CARGO) test --workspace --test admission --test bed
+
+.PHONY: check
+check: fmt lint ## What needs no control plane
+	$(CARGO) test --workspace --lib --bins --test manifests --test properties
+	$(CARGO) test --workspace --doc
+
+.PHONY: fmt
+fmt: ## Fails if the code is not formatted
+	$(CARGO) fmt --all --check
+
+.PHONY: lint
+lint: ## Clippy, warnings denied
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: control-plane
+control-plane: ## Gets etcd, kube-apiserver & co. into the cache (minutes, the first time)
+	@[ "$(CONTROL_PLANE)" = skip ] || dev/cluster/control-plane/ensure
+
+.PHONY: cluster
+cluster: control-plane ## A cluster to play with: real control plane, 5 simulated nodes, our CRDs
+	$(CARGO) run --quiet --package cluster -- up --nodes 5
+
+.PHONY: generate
+generate: ## Writes the generated files anew
+	$(CARGO) run --quiet --package ip-address-controller -- crds --folder crds
+
+.PHONY: bench-cluster
+bench-cluster: control-plane ## How fast the simulated nodes are: 1,000 nodes, 10,000 pods
+	$(CARGO) run --quiet --package cluster -- bench
+
+.PHONY: bench-plan
+bench-plan: ## How long a plan takes for 50 to 5,000 nodes, and what it allocates
+	$(CARGO) run --quiet --release --package plan --example bench
+
+.PHONY: deny
+deny: ## Licences, bans and sources of dependencies (installs cargo-deny if it is missing)
+	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	cargo-deny check bans licenses sources

@@ -1,0 +1,275 @@
+//! Which address goes to which node: sticky, as many as possible, the most important first.
+
+use crate::index::{Claim, Index, zone_of_instance};
+use crate::slot::Slot;
+use crate::{FailureClass, Reason};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, VecDeque};
+
+/// How long a node that refused an address for good is not asked again.
+const PERMANENT_SECONDS: i64 = 10 * 60;
+const LONGEST_PAUSE_SECONDS: i64 = 5 * 60;
+
+/// The nodes that are still free, and who gets which.
+pub struct Assignment<'i, 'w> {
+    index: &'i Index<'w>,
+    taken: Vec<bool>,
+    /// Slots that got a node here and could still get another one.
+    tentative: FxHashMap<usize, usize>,
+    /// Nodes that could take an address, by zone; claims that see the same nodes share a list.
+    lists: Vec<FitNodes<'w>>,
+    list_of: FxHashMap<(usize, String), usize>,
+    /// How many addresses of a claim are in a zone, or on the way there.
+    in_zone: FxHashMap<(usize, &'w str), usize>,
+    /// Claims for which no node can be found any more, whatever is shuffled.
+    exhausted: FxHashSet<usize>,
+}
+
+impl<'i, 'w> Assignment<'i, 'w> {
+    pub fn new(index: &'i Index<'w>, slots: &[Slot<'w>]) -> Self {
+        let mut assignment = Self {
+            index,
+            taken: vec![false; index.nodes.len()],
+            tentative: FxHashMap::default(),
+            lists: Vec::new(),
+            list_of: FxHashMap::default(),
+            in_zone: FxHashMap::default(),
+            exhausted: FxHashSet::default(),
+        };
+        assignment.take_what_is_held(slots);
+        assignment
+    }
+
+    fn take_what_is_held(&mut self, slots: &[Slot<'w>]) {
+        let world = self.index.world;
+        for slot in slots {
+            if let Some(node) = slot.on_node() {
+                *self.in_zone.entry((slot.claim, self.index.nodes[node].zone)).or_default() += 1;
+            }
+        }
+        // Held by the cloud's word, whoever lists the address.
+        for seen in world.addresses.values() {
+            if let crate::AddressView::Attached { provider_id, .. } = &seen.view {
+                self.take_instance(provider_id);
+            }
+        }
+        for step in &world.in_flight {
+            self.take_instance(&step.provider_id);
+        }
+        // Where nothing is known the last word counts, also of objects that do not parse any more.
+        for record in world.allocations.values().flat_map(|allocation| &allocation.status.ips) {
+            let view = record.address.parse().ok().and_then(|address| world.addresses.get(&address));
+            let unknown = view.is_none_or(|seen| matches!(seen.view, crate::AddressView::Unknown { .. }));
+            if let (Some(provider_id), true) = (&record.provider_id, unknown) {
+                self.take_instance(provider_id);
+            }
+        }
+    }
+
+    fn take_instance(&mut self, provider_id: &str) {
+        if let Some(node) = self.index.node_of_instance(provider_id) {
+            self.taken[node] = true;
+        }
+    }
+
+    pub fn is_taken(&self, node: usize) -> bool {
+        self.taken[node]
+    }
+
+    /// Takes the node that the recorded operation promised, if it can still have the address.
+    pub fn keep_promise(&mut self, number: usize, slot: &Slot<'w>) -> Option<usize> {
+        let promised = slot.operation()?.to_provider_id.as_deref()?;
+        let node = self.index.node_of_instance(promised)?;
+        let claim = &self.index.claims[slot.claim];
+        if self.taken[node]
+            || self.index.refusal(claim, node).is_some()
+            || self.cooling_off(slot, node).is_some()
+        {
+            return None;
+        }
+        self.give(number, slot, node);
+        Some(node)
+    }
+
+    /// Finds a node for an address; others that were placed here may have to take another one.
+    pub fn place(&mut self, number: usize, slots: &[Slot<'w>]) -> Option<usize> {
+        let slot = &slots[number];
+        if let Some(node) = self.best_free(slot) {
+            self.give(number, slot, node);
+            return Some(node);
+        }
+        self.shuffle(number, slots)
+    }
+
+    /// The final node of a slot that [`place`](Self::place) placed: it may have been shuffled since.
+    pub fn placements(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.tentative.iter().map(|(node, slot)| (*slot, *node))
+    }
+
+    fn give(&mut self, number: usize, slot: &Slot<'w>, node: usize) {
+        self.taken[node] = true;
+        self.tentative.insert(node, number);
+        *self.in_zone.entry((slot.claim, self.index.nodes[node].zone)).or_default() += 1;
+    }
+
+    /// The zone it left, then the zone with the fewest, then the node's name.
+    fn best_free(&mut self, slot: &Slot<'w>) -> Option<usize> {
+        let left = self.zone_left(slot);
+        let list = self.list_for(slot.claim);
+        self.lists[list].skip_taken(&self.taken);
+        let mut best: Option<((bool, usize, usize), usize)> = None;
+        for zone in &self.lists[list].zones {
+            let usable = |node: &&usize| !self.taken[**node] && self.cooling_off(slot, **node).is_none();
+            let Some(node) = zone.nodes[zone.first..].iter().find(usable).copied() else { continue };
+            let crowd = self.in_zone.get(&(slot.claim, zone.name)).copied().unwrap_or(0);
+            let rank = (zone.name != left, crowd, node);
+            if best.is_none_or(|(best, _)| rank < best) {
+                best = Some((rank, node));
+            }
+        }
+        best.map(|(_, node)| node)
+    }
+
+    fn list_for(&mut self, claim: usize) -> usize {
+        let claim = &self.index.claims[claim];
+        let tolerated = if claim.pool.tainted { format!("{:?}", claim.tolerated) } else { String::new() };
+        let next = self.lists.len();
+        let number = *self.list_of.entry((claim.pool.number, tolerated)).or_insert(next);
+        if number == next {
+            self.lists.push(FitNodes::new(self.index, claim));
+        }
+        number
+    }
+
+    fn zone_left(&self, slot: &Slot<'w>) -> &'w str {
+        let from_record = slot.operation().and_then(|operation| operation.from_provider_id.as_deref());
+        let provider_id =
+            slot.on_instance().or(from_record).or(slot.recorded.and_then(|r| r.provider_id.as_deref()));
+        let Some(provider_id) = provider_id else { return "" };
+        match self.index.node_of_instance(provider_id) {
+            Some(node) => self.index.nodes[node].zone,
+            None => zone_of_instance(provider_id),
+        }
+    }
+
+    /// Looks for a chain: this address takes a node that was given to another one, which takes another,
+    /// until somebody gets a free one. Whoever has a node keeps having one.
+    fn shuffle(&mut self, number: usize, slots: &[Slot<'w>]) -> Option<usize> {
+        let start = slots[number].claim;
+        let mut came_from: FxHashMap<usize, (usize, usize)> = FxHashMap::default();
+        let mut queue = VecDeque::from([start]);
+        let mut seen = FxHashSet::from_iter([start]);
+        while let Some(claim) = queue.pop_front() {
+            if self.exhausted.contains(&claim) {
+                continue;
+            }
+            for node in self.index.claims[claim].pool.nodes.iter().copied() {
+                let Some(other) = self.tentative.get(&node).copied() else {
+                    continue;
+                };
+                let other_claim = slots[other].claim;
+                if seen.contains(&other_claim)
+                    || self.index.refusal_in_pool(&self.index.claims[claim], node).is_some()
+                {
+                    continue;
+                }
+                came_from.insert(other_claim, (claim, node));
+                seen.insert(other_claim);
+                if let Some(free) = self.best_free(&slots[other]) {
+                    return Some(self.pass_on(number, start, other_claim, free, &came_from, slots));
+                }
+                queue.push_back(other_claim);
+            }
+        }
+        self.exhausted.extend(seen);
+        None
+    }
+
+    /// Moves everybody in the chain one node further, from the free node back to the start.
+    fn pass_on(
+        &mut self,
+        number: usize,
+        start: usize,
+        last: usize,
+        free: usize,
+        came_from: &FxHashMap<usize, (usize, usize)>,
+        slots: &[Slot<'w>],
+    ) -> usize {
+        let (mut claim, mut target) = (last, free);
+        while claim != start {
+            let (previous, node) = came_from[&claim];
+            if let Some(mover) = self.tentative.remove(&node) {
+                let zone = self.index.nodes[node].zone;
+                if let Some(crowd) = self.in_zone.get_mut(&(claim, zone)) {
+                    *crowd = crowd.saturating_sub(1);
+                }
+                self.give(mover, &slots[mover], target);
+            }
+            (claim, target) = (previous, node);
+        }
+        self.give(number, &slots[number], target);
+        target
+    }
+
+    /// When an attach of this address to this node may be tried again, if not now.
+    pub fn cooling_off(&self, slot: &Slot<'_>, node: usize) -> Option<crate::Time> {
+        retry_at(self.index, slot, &self.index.nodes[node].node.provider_id).filter(|at| *at > self.index.now)
+    }
+
+    /// Why a claim cannot have a node, as of now.
+    pub fn refusal(&self, slot: &Slot<'w>, node: usize) -> Option<Reason> {
+        let claim = &self.index.claims[slot.claim];
+        self.index
+            .refusal(claim, node)
+            .or_else(|| self.taken[node].then_some(Reason::HoldsAddress))
+            .or_else(|| self.cooling_off(slot, node).map(|_| Reason::CoolingOff))
+    }
+}
+
+/// The nodes of a pool that could take an address if nobody had them, by zone and in order of names.
+struct FitNodes<'w> {
+    zones: Vec<Zone<'w>>,
+}
+
+struct Zone<'w> {
+    name: &'w str,
+    nodes: Vec<usize>,
+    /// All nodes before this one are taken; they stay so.
+    first: usize,
+}
+
+impl<'w> FitNodes<'w> {
+    fn new(index: &Index<'w>, claim: &Claim<'w>) -> Self {
+        let mut zones: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for node in claim.pool.nodes.iter().copied() {
+            if index.refusal_in_pool(claim, node).is_none() {
+                zones.entry(index.nodes[node].zone).or_default().push(node);
+            }
+        }
+        Self { zones: zones.into_iter().map(|(name, nodes)| Zone { name, nodes, first: 0 }).collect() }
+    }
+
+    fn skip_taken(&mut self, taken: &[bool]) {
+        for zone in &mut self.zones {
+            while zone.nodes.get(zone.first).is_some_and(|node| taken[*node]) {
+                zone.first += 1;
+            }
+        }
+    }
+}
+
+/// When a write for an address on an instance may be repeated after its last failure.
+pub fn retry_at(index: &Index<'_>, slot: &Slot<'_>, provider_id: &str) -> Option<crate::Time> {
+    let failure = index.world.failures.get(&(slot.address, provider_id.to_owned()))?;
+    let pause = match failure.class {
+        FailureClass::Permanent => PERMANENT_SECONDS,
+        // Who was faster is for the next reading to tell.
+        FailureClass::Conflict => 1,
+        FailureClass::Denied => LONGEST_PAUSE_SECONDS / 5,
+        FailureClass::Throttled | FailureClass::Transient => {
+            let doubled = 1_i64 << failure.attempts.saturating_sub(1).min(16);
+            doubled.min(LONGEST_PAUSE_SECONDS)
+        }
+    };
+    Some(failure.at.plus_seconds(pause.max(failure.retry_after.unwrap_or(0))))
+}

@@ -1,0 +1,468 @@
+//! The plan: situation by situation, in one pass over the world.
+
+use crate::assign::{Assignment, retry_at};
+use crate::index::Index;
+use crate::leave::{self, Verdict};
+use crate::notice::Notices;
+use crate::slot::{Slot, Slots, State, is_retained};
+use crate::{Action, FinalizerChange, Place, Plan, Reason, Step, Time, World, marks, pods, status};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+
+/// Decides for the whole world.
+pub fn plan(world: &World, now: Time) -> Plan {
+    let index = Index::new(world, now);
+    let slots = Slots::new(&index);
+    let mut planner = Planner::new(&index, &slots);
+    planner.judge_all();
+    planner.assign_all();
+    planner.next_steps();
+    planner.finish()
+}
+
+/// What was decided about one slot.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// Why it is where it is.
+    pub reason: Reason,
+    /// What is in the way, or what was said, in words.
+    pub detail: String,
+    pub verdict: Verdict,
+    /// The node that it is to go to.
+    pub target: Option<usize>,
+    /// Its node should carry the marks.
+    pub marked: bool,
+    /// It is on the move (or being released), with this cause.
+    pub moving: Option<Reason>,
+    /// Nothing can go on without the cloud's answer or an operator.
+    pub degraded: bool,
+}
+
+/// A plan in the making.
+pub struct Planner<'i, 'w> {
+    pub index: &'i Index<'w>,
+    pub slots: &'i Slots<'w>,
+    pub decisions: Vec<Decision>,
+    pub assignment: Assignment<'i, 'w>,
+    pub notices: Notices<'w>,
+    /// What is to be said of a claim as a whole.
+    pub plan_notes: BTreeSet<(usize, Reason)>,
+    pub plan: Plan,
+}
+
+impl<'i, 'w> Planner<'i, 'w> {
+    pub fn new(index: &'i Index<'w>, slots: &'i Slots<'w>) -> Self {
+        let untouched = Decision {
+            reason: Reason::Attached,
+            detail: String::new(),
+            verdict: Verdict::Stay(Reason::Attached),
+            target: None,
+            marked: false,
+            moving: None,
+            degraded: false,
+        };
+        Self {
+            index,
+            slots,
+            decisions: vec![untouched; slots.all.len()],
+            assignment: Assignment::new(index, &slots.all),
+            notices: Notices::new(&index.world.noticed, index.now),
+            plan_notes: BTreeSet::new(),
+            plan: Plan::default(),
+        }
+    }
+
+    /// Stay or leave, for every address that is on an instance.
+    pub fn judge_all(&mut self) {
+        let mut holder_of: FxHashMap<usize, usize> = FxHashMap::default();
+        for (number, slot) in self.slots.all.iter().enumerate() {
+            let Some(node) = slot.on_node() else { continue };
+            // The most important address of a node may stay there; a recorded holder comes first.
+            let first = holder_of.entry(node).or_insert(number);
+            if seniority(self.index, slot) < seniority(self.index, &self.slots.all[*first]) {
+                *first = number;
+            }
+        }
+        for (number, slot) in self.slots.all.iter().enumerate() {
+            let second = slot.on_node().is_some_and(|node| holder_of.get(&node) != Some(&number));
+            self.decisions[number].verdict = leave::judge(self.index, slot, second, &mut self.notices);
+        }
+    }
+
+    /// Nodes for what is free or has to leave.
+    pub fn assign_all(&mut self) {
+        let mut waiting: Vec<usize> =
+            (0..self.slots.all.len()).filter(|number| self.wants_node(*number)).collect();
+        waiting.sort_by_key(|number| self.rank(*number));
+        // What was promised before a crash is kept, so that a move goes on where it was.
+        waiting.retain(|number| self.assignment.keep_promise(*number, &self.slots.all[*number]).is_none());
+        for number in waiting {
+            self.assignment.place(number, &self.slots.all);
+        }
+        let placements: Vec<_> = self.assignment.placements().collect();
+        for (slot, node) in placements {
+            self.decisions[slot].target = Some(node);
+        }
+    }
+
+    fn wants_node(&self, number: usize) -> bool {
+        let slot = &self.slots.all[number];
+        let claim = &self.index.claims[slot.claim];
+        if slot.released || slot.busy || slot.stale || claim.spec.paused {
+            return false;
+        }
+        match slot.state {
+            State::Free { .. } => true,
+            State::On { .. } => matches!(self.decisions[number].verdict, Verdict::Leave { .. }),
+            State::Unknown(_) | State::NotFound | State::Foreign(_) => false,
+        }
+    }
+
+    /// Acting allocations first; what has no working node before what could stay; then the place in the
+    /// list, then the older object.
+    fn rank(&self, number: usize) -> (bool, bool, usize, Time, &'w str) {
+        let slot = &self.slots.all[number];
+        let claim = &self.index.claims[slot.claim];
+        let could_stay = matches!(self.decisions[number].verdict, Verdict::Leave { forced: false, .. })
+            && matches!(slot.state, State::On { .. });
+        (!claim.enforces(), could_stay, slot.position, claim.object.created, claim.name)
+    }
+
+    /// The single next step of everything.
+    pub fn next_steps(&mut self) {
+        let mut moving = self.moving_by_choice();
+        let mut order: Vec<usize> = (0..self.slots.all.len()).collect();
+        order.sort_by_key(|number| self.rank(*number));
+        for number in order {
+            self.next_step(number, &mut moving);
+        }
+    }
+
+    fn next_step(&mut self, number: usize, moving: &mut FxHashMap<usize, usize>) {
+        let slot = &self.slots.all[number];
+        match slot.state {
+            State::Unknown(message) => self.stuck(number, Reason::CloudUnknown, message),
+            State::NotFound => {
+                self.stuck(number, Reason::AddressNotFound, "the cloud account has no such address");
+            }
+            State::Foreign(holder) => {
+                self.stuck(
+                    number,
+                    Reason::HeldByOther,
+                    &format!("it is on {holder}, which is not ours to touch"),
+                );
+            }
+            _ if is_retained(self.index, slot) => self.decide(number, Reason::RemovedFromSpec, ""),
+            _ if slot.busy => self.carry_on(number),
+            _ if slot.stale => {
+                self.carry_on(number);
+                self.step(number, Action::Verify, self.decisions[number].moving.unwrap_or(Reason::Attached));
+                self.notices.wake(self.index.now.plus_seconds(1));
+            }
+            State::Free { token } if slot.released => {
+                let _ = token;
+                self.decide(number, Reason::Releasing, "");
+            }
+            State::Free { token } => self.attach(number, token),
+            State::On { .. } if slot.released => self.release(number),
+            State::On { .. } => self.keep_or_move(number, moving),
+        }
+    }
+
+    pub fn decide(&mut self, number: usize, reason: Reason, detail: &str) {
+        let decision = &mut self.decisions[number];
+        decision.reason = reason;
+        detail.clone_into(&mut decision.detail);
+    }
+
+    fn stuck(&mut self, number: usize, reason: Reason, detail: &str) {
+        self.decide(number, reason, detail);
+        self.decisions[number].degraded = true;
+    }
+
+    /// A step is under way, or its result is being read: nothing new is decided, marks stay as they are.
+    fn carry_on(&mut self, number: usize) {
+        let slot = &self.slots.all[number];
+        let cause = slot.operation().and_then(|operation| Reason::from_name(&operation.cause));
+        self.decisions[number].moving = Some(cause.unwrap_or(Reason::FirstAttach));
+        let to = slot.operation().and_then(|operation| operation.to_provider_id.as_deref());
+        self.decisions[number].target = to.and_then(|to| self.index.node_of_instance(to));
+        self.decide(number, if slot.released { Reason::Releasing } else { Reason::Moving }, "");
+    }
+
+    fn attach(&mut self, number: usize, token: &str) {
+        let slot = &self.slots.all[number];
+        if let Some(node) = self.decisions[number].target {
+            let cause = self.cause_of_attach(number);
+            self.decisions[number].moving = Some(cause);
+            self.decide(number, Reason::Attaching, "");
+            self.step(number, Action::Attach { to: self.place(node), token: token.to_owned() }, cause);
+            return;
+        }
+        if let Some(node) = self.way_back(number) {
+            self.decisions[number].moving = Some(Reason::Restored);
+            self.decisions[number].target = Some(node);
+            self.decide(number, Reason::Restored, "no other node could take it");
+            self.step(
+                number,
+                Action::Attach { to: self.place(node), token: token.to_owned() },
+                Reason::Restored,
+            );
+            return;
+        }
+        let paused = self.index.claims[slot.claim].spec.paused;
+        self.wait_for_failures(number);
+        let detail = self.last_failure(number);
+        self.decisions[number].degraded = !detail.is_empty();
+        let reason = if paused { Reason::Paused } else { Reason::WaitingForNode };
+        self.decide(number, reason, &detail);
+    }
+
+    /// The cause of a move that was begun counts to its end.
+    fn cause_of_attach(&self, number: usize) -> Reason {
+        let recorded =
+            self.slots.all[number].operation().and_then(|operation| Reason::from_name(&operation.cause));
+        recorded.unwrap_or(Reason::FirstAttach)
+    }
+
+    /// The node that an address came from, if the attach failed and it can go back there.
+    fn way_back(&self, number: usize) -> Option<usize> {
+        let slot = &self.slots.all[number];
+        let operation = slot.operation()?;
+        let node = self.index.node_of_instance(operation.from_provider_id.as_deref()?)?;
+        let entry = &self.index.nodes[node];
+        let failed = operation
+            .to_provider_id
+            .as_ref()
+            .is_some_and(|to| self.index.world.failures.contains_key(&(slot.address, to.clone())));
+        let alive = entry.node.ready && !entry.node.deleting && entry.unfit != Some(Reason::InstanceStopped);
+        let claim = &self.index.claims[slot.claim];
+        let free = !self.assignment.is_taken(node) && self.assignment.cooling_off(slot, node).is_none();
+        (failed && alive && free && !claim.spec.paused).then_some(node)
+    }
+
+    fn release(&mut self, number: usize) {
+        let slot = &self.slots.all[number];
+        let claim = &self.index.claims[slot.claim];
+        let cause = if claim.object.deleting { Reason::AllocationDeleted } else { Reason::RemovedFromSpec };
+        self.decisions[number].moving = Some(cause);
+        self.decide(number, Reason::Releasing, "");
+        let ready = slot.on_node().is_some_and(|node| self.index.nodes[node].node.ready);
+        self.detach(number, cause, !ready, None);
+    }
+
+    fn keep_or_move(&mut self, number: usize, moving: &mut FxHashMap<usize, usize>) {
+        let slot = &self.slots.all[number];
+        let claim = &self.index.claims[slot.claim];
+        let (cause, forced) = match self.decisions[number].verdict {
+            Verdict::Stay(reason) => return self.stay(number, reason),
+            Verdict::Leave { cause, forced } => (cause, forced),
+        };
+        if claim.spec.paused {
+            return self.stay(number, Reason::Paused);
+        }
+        let Some(target) = self.decisions[number].target else {
+            self.wait_for_failures(number);
+            return self.stay(number, Reason::WaitingForTarget);
+        };
+        let begun = slot.operation().is_some();
+        let counts = !forced && self.counts(number);
+        let on_the_move = moving.entry(slot.claim).or_default();
+        if counts && !begun {
+            if *on_the_move >= claim.spec.max_unavailable {
+                return self.stay(number, Reason::WaitingForOthers);
+            }
+            *on_the_move += 1;
+        }
+        self.decisions[number].moving = Some(cause);
+        self.decide(number, Reason::Moving, "");
+        self.detach(number, cause, forced, Some(self.place(target)));
+    }
+
+    fn stay(&mut self, number: usize, reason: Reason) {
+        let recorded = self.slots.all[number].recorded;
+        let new = recorded.is_none_or(|r| r.provider_id.is_none() && r.operation.is_none());
+        let kept = recorded.and_then(|r| r.reason.as_deref()) == Some(Reason::Adopted.as_str());
+        let adopted = reason == Reason::Attached && (new || kept);
+        self.decide(number, if adopted { Reason::Adopted } else { reason }, "");
+        self.decisions[number].marked = true;
+        self.decisions[number].target = None;
+        self.decisions[number].degraded = reason == Reason::StormGuard;
+    }
+
+    /// Marks off, then (for a DaemonSet) its pod gone, then the call. A node that is lost is not waited
+    /// for.
+    fn detach(&mut self, number: usize, cause: Reason, forced: bool, target: Option<Place>) {
+        let slot = &self.slots.all[number];
+        let State::On { node, provider_id, token } = slot.state else {
+            return;
+        };
+        let claim = &self.index.claims[slot.claim];
+        if let Some(node) = node {
+            let deleted = claim.object.deleting;
+            if !forced
+                && marks::has_marks(self.index.nodes[node].node)
+                && !self.marked_for_another(node, number)
+            {
+                return;
+            }
+            if !forced && !deleted && claim.is_daemon_set() && self.index.live_pods(claim, node) > 0 {
+                return self.decide(number, Reason::WaitingForDaemonSetPod, "its pod is on its way out");
+            }
+            if self.is_own_node(node) && !self.index.world.nobody_took_the_lease && claim.enforces() {
+                self.plan.yield_lease = true;
+                return self.decide(number, Reason::Moving, "another replica has to take over first");
+            }
+        }
+        if let Some(at) = retry_at(self.index, slot, provider_id).filter(|at| *at > self.index.now) {
+            self.notices.wake(at);
+            let failure = self.last_failure(number);
+            return self.stuck(number, Reason::BackingOff, &failure);
+        }
+        let from = Place {
+            node: node.map(|n| self.index.nodes[n].name.to_owned()),
+            provider_id: provider_id.to_owned(),
+        };
+        self.step(number, Action::Detach { from, token: token.to_owned(), target }, cause);
+    }
+
+    /// Whether the marks of a node speak of another address that is there too: those stay.
+    fn marked_for_another(&self, node: usize, number: usize) -> bool {
+        let marked = self.index.nodes[node].node.reserved_ip.as_deref().and_then(|text| text.parse().ok());
+        marked.is_some_and(|marked: std::net::IpAddr| {
+            let mut others = self.slots.all.iter().enumerate().filter(|(other, _)| *other != number);
+            others.any(|(_, slot)| slot.address == marked && slot.on_node() == Some(node))
+        })
+    }
+
+    fn is_own_node(&self, node: usize) -> bool {
+        self.index.world.own_node.as_deref() == Some(self.index.nodes[node].name)
+    }
+
+    /// How many addresses of each claim are on the move by choice already.
+    fn moving_by_choice(&self) -> FxHashMap<usize, usize> {
+        let mut moving = FxHashMap::default();
+        for (number, slot) in self.slots.all.iter().enumerate() {
+            let begun =
+                slot.operation().is_some_and(|operation| operation.from.is_some() && operation.to.is_some());
+            let forced = matches!(self.decisions[number].verdict, Verdict::Leave { forced: true, .. });
+            if begun && !slot.released && !forced && self.counts(number) {
+                *moving.entry(slot.claim).or_default() += 1;
+            }
+        }
+        moving
+    }
+
+    /// Whether moving this address takes it from pods that use it.
+    fn counts(&self, number: usize) -> bool {
+        let slot = &self.slots.all[number];
+        let claim = &self.index.claims[slot.claim];
+        let from = slot.operation().and_then(|operation| operation.from_provider_id.as_deref());
+        let node = slot.on_node().or_else(|| self.index.node_of_instance(from?));
+        claim.spec.workload.is_none() || node.is_some_and(|node| self.index.live_pods(claim, node) > 0)
+    }
+
+    pub fn place(&self, node: usize) -> Place {
+        let entry = &self.index.nodes[node];
+        Place { node: Some(entry.name.to_owned()), provider_id: entry.node.provider_id.clone() }
+    }
+
+    fn step(&mut self, number: usize, action: Action, cause: Reason) {
+        let slot = &self.slots.all[number];
+        let claim = &self.index.claims[slot.claim];
+        if !claim.enforces() {
+            return;
+        }
+        self.plan.steps.push(Step {
+            allocation: claim.name.to_owned(),
+            address: slot.address,
+            action,
+            cause,
+            operation: status::operation_id(self, number),
+        });
+    }
+
+    fn wait_for_failures(&mut self, number: usize) {
+        let slot = &self.slots.all[number];
+        for (_, failed_on) in failures_of(self.index.world, slot).collect::<Vec<_>>() {
+            if let Some(at) = retry_at(self.index, slot, failed_on) {
+                self.notices.wake(at);
+            }
+        }
+    }
+
+    fn last_failure(&self, number: usize) -> String {
+        let slot = &self.slots.all[number];
+        let last = failures_of(self.index.world, slot).max_by_key(|(failure, _)| failure.at);
+        last.map(|(failure, _)| failure.message.clone()).unwrap_or_default()
+    }
+
+    /// What would be done is in `status.plan`; of the address itself the mode is the reason.
+    fn speak_of_plans(&mut self) {
+        for (slot, decision) in self.slots.all.iter().zip(&mut self.decisions) {
+            if decision.moving.is_some() && !self.index.claims[slot.claim].enforces() {
+                decision.reason = Reason::PlanOnly;
+            }
+        }
+    }
+
+    pub fn finish(mut self) -> Plan {
+        self.speak_of_plans();
+        marks::plan(&mut self);
+        pods::plan(&mut self);
+        self.finalizers();
+        status::plan(&mut self);
+        self.plan.noticed = self.notices.current;
+        self.plan.wake_at = self.notices.wake_at;
+        self.plan
+    }
+
+    /// On before anything is attached; off when nothing is left to release.
+    fn finalizers(&mut self) {
+        for (number, claim) in self.index.claims.iter().enumerate() {
+            let holds = self.slots.of_claim[number].iter().any(|slot| self.holds(*slot));
+            let wanted = claim.enforces() && (!claim.object.deleting || holds);
+            if wanted != claim.object.has_finalizer && (!claim.object.deleting || !wanted) {
+                self.plan
+                    .finalizers
+                    .push(FinalizerChange { allocation: claim.name.to_owned(), present: wanted });
+            }
+        }
+        for (name, allocation) in &self.index.world.allocations {
+            // Nobody can say what an object without a valid spec holds; it must be able to go.
+            if allocation.spec.is_err() && allocation.deleting && allocation.has_finalizer {
+                self.plan.finalizers.push(FinalizerChange { allocation: name.clone(), present: false });
+            }
+        }
+    }
+
+    /// Whether the deletion of its allocation has to wait for this address.
+    fn holds(&self, number: usize) -> bool {
+        let slot = &self.slots.all[number];
+        let unknown_but_ours =
+            || slot.recorded.is_some_and(|r| r.provider_id.is_some() || r.operation.is_some());
+        !is_retained(self.index, slot)
+            && match slot.state {
+                State::On { .. } => true,
+                State::Unknown(_) => unknown_but_ours(),
+                State::Free { .. } => slot.busy || slot.stale,
+                State::NotFound | State::Foreign(_) => false,
+            }
+    }
+}
+
+fn failures_of<'w>(world: &'w World, slot: &Slot<'_>) -> impl Iterator<Item = (&'w crate::Failure, &'w str)> {
+    let address = slot.address;
+    world
+        .failures
+        .range((address, String::new())..)
+        .take_while(move |((failed, _), _)| *failed == address)
+        .map(|((_, provider_id), failure)| (failure, provider_id.as_str()))
+}
+
+/// Which of two addresses on one node may stay.
+fn seniority<'w>(index: &Index<'w>, slot: &Slot<'w>) -> (bool, bool, bool, usize, Time, &'w str) {
+    let claim = &index.claims[slot.claim];
+    let recorded = slot.recorded.and_then(|r| r.provider_id.as_deref()) == slot.on_instance();
+    (slot.released, !claim.enforces(), !recorded, slot.position, claim.object.created, claim.name)
+}

@@ -1,0 +1,167 @@
+//! When an address leaves its node.
+
+use crate::index::{Claim, Index, not_in_pool};
+use crate::notice::Notices;
+use crate::slot::{Slot, State};
+use crate::{InstanceView, Notice, Reason, Time, select};
+
+/// How long too many NotReady nodes at once hold up moves.
+const STORM_SECONDS: i64 = 5 * 60;
+/// Fewer nodes than this are no storm.
+const STORM_NODES: usize = 3;
+
+/// What is to become of an attached address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It stays, for now.
+    Stay(Reason),
+    /// It has to leave as soon as there is a target.
+    Leave {
+        cause: Reason,
+        /// Its node is lost: no waiting, no limits.
+        forced: bool,
+    },
+}
+
+/// Judges an address on an instance.
+pub fn judge(index: &Index<'_>, slot: &Slot<'_>, second: bool, notices: &mut Notices<'_>) -> Verdict {
+    let State::On { node, provider_id, .. } = slot.state else {
+        return Verdict::Stay(Reason::Attached);
+    };
+    let claim = &index.claims[slot.claim];
+    let Some(node) = node else {
+        return Verdict::Leave { cause: Reason::NodeLost, forced: true };
+    };
+    let lost = match node_lost(index, claim, node, provider_id, notices) {
+        Verdict::Stay(reason) => reason,
+        leave @ Verdict::Leave { .. } => return leave,
+    };
+    match by_choice(index, claim, node, second, notices) {
+        Verdict::Leave { cause, .. } if !held_long_enough(index, claim, slot, notices) => {
+            debug_assert!(cause != Reason::Attached);
+            Verdict::Stay(Reason::WaitingForHold)
+        }
+        // What the node's health says is more urgent than what its drain says.
+        Verdict::Stay(_) if lost != Reason::Attached => Verdict::Stay(lost),
+        verdict => verdict,
+    }
+}
+
+/// Rules that do not ask: the node or its machine is lost.
+fn node_lost(
+    index: &Index<'_>,
+    claim: &Claim<'_>,
+    number: usize,
+    provider_id: &str,
+    notices: &mut Notices<'_>,
+) -> Verdict {
+    let node = index.nodes[number].node;
+    let leave = |cause| Verdict::Leave { cause, forced: true };
+    if node.deleting {
+        return leave(Reason::NodeLost);
+    }
+    if select::out_of_service(node) {
+        return leave(Reason::NodeOutOfService);
+    }
+    match index.instance(provider_id) {
+        InstanceView::Stopped => return leave(Reason::InstanceStopped),
+        InstanceView::NotFound if !node.ready => return leave(Reason::InstanceStopped),
+        _ => {}
+    }
+    if node.ready {
+        return Verdict::Stay(Reason::Attached);
+    }
+    let since = notices.since(Notice::NotReady(node.uid.clone()));
+    let due = since.plus_seconds(claim.spec.failover.not_ready_grace_seconds.into());
+    if index.now < due {
+        notices.wake(due);
+        return Verdict::Stay(Reason::WaitingForGrace);
+    }
+    if in_storm(index, claim, notices) {
+        Verdict::Stay(Reason::StormGuard)
+    } else {
+        leave(Reason::NodeNotReady)
+    }
+}
+
+/// Whether so many nodes are NotReady at once that it is likelier that the view is wrong.
+pub fn in_storm(index: &Index<'_>, claim: &Claim<'_>, notices: &mut Notices<'_>) -> bool {
+    let threshold = usize::try_from(claim.spec.failover.storm_threshold_percent).unwrap_or(100);
+    let not_ready = claim.pool.nodes.iter().filter(|node| !index.nodes[**node].node.ready).count();
+    if threshold >= 100 || not_ready < STORM_NODES || not_ready * 100 <= threshold * claim.pool.nodes.len() {
+        return false;
+    }
+    let over = notices.since(Notice::Storm(claim.name.to_owned())).plus_seconds(STORM_SECONDS);
+    notices.wake(over);
+    index.now < over
+}
+
+/// Rules that wait for a good moment.
+fn by_choice(
+    index: &Index<'_>,
+    claim: &Claim<'_>,
+    number: usize,
+    second: bool,
+    notices: &mut Notices<'_>,
+) -> Verdict {
+    let entry = &index.nodes[number];
+    let leave = |cause| Verdict::Leave { cause, forced: false };
+    if second {
+        leave(Reason::SecondAddress)
+    } else if !claim.has_in_pool(number) {
+        leave(not_in_pool(claim.spec, entry))
+    } else if claim.tolerated.drives_off(entry.node).is_some() {
+        leave(Reason::NodeTainted)
+    } else if entry.node.unschedulable || select::scaled_down(entry.node) {
+        drain(index, claim, number, notices)
+    } else {
+        Verdict::Stay(Reason::Attached)
+    }
+}
+
+/// A cordoned node, or one that an autoscaler will remove: the workload's pods go first.
+fn drain(index: &Index<'_>, claim: &Claim<'_>, number: usize, notices: &mut Notices<'_>) -> Verdict {
+    let node = index.nodes[number].node;
+    let leave = |cause| Verdict::Leave { cause, forced: false };
+    let scaled_down = select::scaled_down(node);
+    if index.live_pods(claim, number) == 0 {
+        return leave(if scaled_down { Reason::NodeScaledDown } else { Reason::NodeDrained });
+    }
+    // `kubectl drain` leaves DaemonSet pods alone; an autoscaler does not wait for them.
+    if claim.is_daemon_set() && scaled_down {
+        return leave(Reason::NodeScaledDown);
+    }
+    let since = notices.since(Notice::Draining(node.uid.clone()));
+    let timeout = claim.spec.failover.drain_timeout_seconds;
+    if timeout > 0 {
+        let due = since.plus_seconds(timeout.into());
+        if index.now >= due {
+            return leave(Reason::DrainTimeout);
+        }
+        notices.wake(due);
+    }
+    Verdict::Stay(if claim.is_daemon_set() {
+        Reason::WaitingForDaemonSetPod
+    } else {
+        Reason::WaitingForDrain
+    })
+}
+
+fn held_long_enough(
+    index: &Index<'_>,
+    claim: &Claim<'_>,
+    slot: &Slot<'_>,
+    notices: &mut Notices<'_>,
+) -> bool {
+    // A move that has begun is not held up half-way.
+    if slot.operation().is_some() {
+        return true;
+    }
+    let free: Time =
+        slot.since().unwrap_or_default().plus_seconds(claim.spec.failover.min_hold_seconds.into());
+    if index.now >= free {
+        return true;
+    }
+    notices.wake(free);
+    false
+}

@@ -1,0 +1,103 @@
+//! Labels and annotation of nodes.
+
+use crate::decide::Planner;
+use crate::slot::State;
+use crate::{Node, NodeMarks};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::net::IpAddr;
+
+/// Whether a node has any of our marks.
+pub fn has_marks(node: &Node) -> bool {
+    node.labels.ready().is_some() || node.labels.allocation().is_some() || node.reserved_ip.is_some()
+}
+
+/// Whether a node says that an allocation has an address there.
+pub fn is_home(node: &Node, allocation: &str) -> bool {
+    node.labels.ready() == Some("true") && node.labels.allocation() == Some(allocation)
+}
+
+/// Whether a node has exactly these marks.
+fn has(node: &Node, allocation: &str, address: IpAddr) -> bool {
+    is_home(node, allocation)
+        && node.reserved_ip.as_deref().and_then(|text| text.parse().ok()) == Some(address)
+}
+
+pub fn plan(planner: &mut Planner<'_, '_>) {
+    let index = planner.index;
+    let mut wanted: FxHashMap<usize, (&str, IpAddr)> = FxHashMap::default();
+    let mut leaving: FxHashSet<usize> = FxHashSet::default();
+    for (slot, decision) in planner.slots.all.iter().zip(&planner.decisions) {
+        let claim = &index.claims[slot.claim];
+        if let (Some(node), true, true) = (slot.on_node(), decision.marked, claim.enforces()) {
+            wanted.insert(node, (claim.name, slot.address));
+        }
+        // Its marks have to go before it goes, whoever wrote them.
+        if claim.enforces() && decision.moving.is_some() && !slot.busy && !slot.stale {
+            leaving.extend(slot.on_node());
+        }
+    }
+    let kept = untouchable(planner);
+    let unsure = claims_with_unknowns(planner);
+    for (number, entry) in index.nodes.iter().enumerate() {
+        let marks = wanted.get(&number).copied();
+        let right = match marks {
+            Some((allocation, address)) => has(entry.node, allocation, address),
+            None if !has_marks(entry.node) => true,
+            None if leaving.contains(&number) => false,
+            None => kept.contains(&number) || !ours(planner, number, &unsure),
+        };
+        if !right {
+            planner.plan.labels.push(NodeMarks {
+                node: entry.name.to_owned(),
+                uid: entry.node.uid.clone(),
+                marks: marks.map(|(allocation, address)| (allocation.to_owned(), address)),
+            });
+        }
+    }
+}
+
+/// Nodes whose marks stay as they are: of what is not known, not moved yet, or not ours to change.
+fn untouchable(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
+    let index = planner.index;
+    let annotated: FxHashMap<&str, usize> = index
+        .nodes
+        .iter()
+        .enumerate()
+        .filter_map(|(number, entry)| Some((entry.node.reserved_ip.as_deref()?, number)))
+        .collect();
+    let mut kept = FxHashSet::default();
+    for (slot, decision) in planner.slots.all.iter().zip(&planner.decisions) {
+        let claim = &index.claims[slot.claim];
+        let retained = slot.released && decision.moving.is_none();
+        let undecided = slot.busy || slot.stale;
+        if matches!(slot.state, State::Unknown(_)) {
+            let instance = slot.recorded.and_then(|recorded| recorded.provider_id.as_deref());
+            kept.extend(instance.and_then(|instance| index.node_of_instance(instance)));
+            kept.extend(annotated.get(slot.address.to_string().as_str()));
+        } else if let Some(node) = slot.on_node()
+            && (!claim.enforces() || undecided || (retained && claim.object.deleting))
+        {
+            kept.insert(node);
+        }
+    }
+    kept
+}
+
+/// Whether marks on a node are ours to remove: they name an allocation that acts, or they name none (the
+/// predecessor wrote the label alone) and an allocation that acts knows all about its own addresses.
+fn ours(planner: &Planner<'_, '_>, node: usize, unsure: &FxHashSet<usize>) -> bool {
+    let index = planner.index;
+    match index.nodes[node].node.labels.allocation() {
+        Some(name) => index.claims.iter().any(|claim| claim.name == name && claim.enforces()),
+        None => {
+            index.claims.iter().enumerate().any(|(number, claim)| {
+                claim.enforces() && claim.has_in_pool(node) && !unsure.contains(&number)
+            })
+        }
+    }
+}
+
+fn claims_with_unknowns(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
+    let unknown = planner.slots.all.iter().filter(|slot| matches!(slot.state, State::Unknown(_)));
+    unknown.map(|slot| slot.claim).collect()
+}

@@ -1,0 +1,227 @@
+//! Pods that are in the wrong place, and DaemonSet templates.
+
+use crate::decide::Planner;
+use crate::index::PodEntry;
+use crate::slot::{Slot, State};
+use crate::{Eviction, InstanceView, Notice, Pod, Reason, TemplateChange, WorkloadKey, marks, select};
+use crds::WorkloadKind;
+use rustc_hash::FxHashSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long a pod may be in the wrong place before it is evicted: a label that is just being written,
+/// an index that lags, settle in less.
+const MISPLACED_SECONDS: i64 = 30;
+/// How long a replacement may wait for the scheduler before evictions stop.
+const UNSCHEDULED_SECONDS: i64 = 60;
+
+/// The acting allocations of a workload, by their index.
+type Owners<'w> = BTreeMap<&'w WorkloadKey, Vec<usize>>;
+
+pub fn plan(planner: &mut Planner<'_, '_>) {
+    let owners = owners(planner);
+    for (workload, claims) in &owners {
+        if !planner.index.world.excluded_namespaces.contains(&workload.namespace) {
+            evict(planner, workload, claims);
+            strand(planner, workload, claims);
+        }
+    }
+    strand_orphans(planner, &owners);
+    templates(planner, &owners);
+}
+
+fn owners<'w>(planner: &Planner<'_, 'w>) -> Owners<'w> {
+    let mut owners: Owners = BTreeMap::new();
+    for (number, claim) in planner.index.claims.iter().enumerate() {
+        if let (Some(workload), true, false) = (&claim.spec.workload, claim.enforces(), claim.object.deleting)
+        {
+            owners.entry(workload).or_default().push(number);
+        }
+    }
+    owners
+}
+
+/// Evicts at most one misplaced pod of a workload, and those on lost nodes.
+fn evict(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) {
+    let index = planner.index;
+    let may = claims.iter().all(|claim| index.claims[*claim].spec.evict && !index.claims[*claim].spec.paused);
+    // A DaemonSet's pods follow its template; there is nothing that an eviction could change.
+    if !may || workload.kind == WorkloadKind::DaemonSet || any_slot(planner, claims, is_unknown) {
+        return;
+    }
+    let home = home_nodes(planner, claims);
+    let usable = |node: &usize| index.nodes[*node].node.ready && !index.nodes[*node].node.unschedulable;
+    if !home.iter().any(usable) {
+        return;
+    }
+    let pods = index.pods_of(workload);
+    let mut ripe = Vec::new();
+    for entry in pods.iter().filter(|entry| is_misplaced(planner, entry, claims, &home)).collect::<Vec<_>>() {
+        if is_lost(planner, entry, claims) {
+            planner.plan.evictions.push(eviction(entry, Reason::NodeLost));
+            continue;
+        }
+        let since = planner.notices.since(Notice::Misplaced(entry.uid.to_owned()));
+        let due = since.plus_seconds(MISPLACED_SECONDS);
+        planner.notices.wake(due);
+        if index.now >= due {
+            ripe.push(entry);
+        }
+    }
+    if ripe.is_empty() || stopped(planner, workload, claims, pods) {
+        return;
+    }
+    // One at a time: the next when everything that should run does.
+    let settled = pods.iter().all(|entry| entry.pod.finished || (entry.pod.ready && !entry.pod.deleting));
+    if let (Some(entry), true) = (ripe.first(), settled) {
+        planner.plan.evictions.push(eviction(entry, Reason::Misplaced));
+    }
+}
+
+fn eviction(entry: &PodEntry<'_>, cause: Reason) -> Eviction {
+    Eviction {
+        uid: entry.uid.to_owned(),
+        namespace: entry.pod.namespace.clone(),
+        name: entry.pod.name.clone(),
+        workload: WorkloadKey::clone(&entry.pod.workload),
+        cause,
+    }
+}
+
+fn any_slot(planner: &Planner<'_, '_>, claims: &[usize], test: impl Fn(&Slot<'_>) -> bool) -> bool {
+    claims.iter().any(|claim| planner.slots.of(*claim).any(&test))
+}
+
+fn is_unknown(slot: &Slot<'_>) -> bool {
+    matches!(slot.state, State::Unknown(_))
+}
+
+/// Nodes where pods of these allocations belong: an address is there, and the marks say so.
+fn home_nodes(planner: &Planner<'_, '_>, claims: &[usize]) -> FxHashSet<usize> {
+    let index = planner.index;
+    let slots = claims.iter().flat_map(|claim| planner.slots.of(*claim));
+    slots
+        .filter_map(|slot| {
+            let node = slot.on_node()?;
+            let marked = marks::is_home(index.nodes[node].node, index.claims[slot.claim].name);
+            marked.then_some(node)
+        })
+        .collect()
+}
+
+/// On a node that holds no address of its allocations. Where one is, marked or not, the pod is right.
+fn is_misplaced(
+    planner: &Planner<'_, '_>,
+    entry: &PodEntry<'_>,
+    claims: &[usize],
+    home: &FxHashSet<usize>,
+) -> bool {
+    let pod = entry.pod;
+    if pod.node.is_none() || pod.finished || pod.deleting {
+        return false;
+    }
+    let Some(node) = entry.node else { return true };
+    !home.contains(&node) && !any_slot(planner, claims, |slot| slot.on_node() == Some(node) && !slot.released)
+}
+
+/// On a node that will not come back soon: gone, out of service, or NotReady for longer than the grace.
+fn is_lost(planner: &mut Planner<'_, '_>, entry: &PodEntry<'_>, claims: &[usize]) -> bool {
+    let index = planner.index;
+    let Some(node) = entry.node.map(|node| index.nodes[node].node) else { return true };
+    if node.ready {
+        return false;
+    }
+    let grace = claims.iter().map(|claim| index.claims[*claim].spec.failover.not_ready_grace_seconds).max();
+    let due =
+        planner.notices.since(Notice::NotReady(node.uid.clone())).plus_seconds(grace.unwrap_or(0).into());
+    planner.notices.wake(due);
+    let stopped = matches!(index.instance(&node.provider_id), InstanceView::Stopped | InstanceView::NotFound);
+    stopped || node.deleting || select::out_of_service(node) || index.now >= due
+}
+
+/// Whether evicting does not help: a replacement came without the requirement, or none can be scheduled.
+fn stopped(
+    planner: &mut Planner<'_, '_>,
+    workload: &WorkloadKey,
+    claims: &[usize],
+    pods: &[PodEntry<'_>],
+) -> bool {
+    let index = planner.index;
+    let live = || pods.iter().filter(|entry| !entry.pod.finished && !entry.pod.deleting);
+    let newest = live().max_by_key(|entry| (entry.pod.created, entry.uid)).map(|entry| entry.pod);
+    let without = newest.is_some_and(|pod| pod.injected.is_none());
+    let evicted = index.world.evicted.get(workload);
+    let evicted_before = evicted.is_some_and(|at| newest.is_some_and(|pod| pod.created >= *at));
+    let said_before = claims.iter().any(|claim| {
+        let conditions = &index.claims[*claim].object.status.conditions;
+        conditions.iter().any(|c| c.type_ == "Degraded" && c.reason == Reason::EvictionStopped.as_str())
+    });
+    let mut unscheduled = false;
+    for entry in live().filter(|entry| entry.pod.node.is_none()) {
+        let since = planner.notices.since(Notice::Unscheduled(entry.uid.to_owned()));
+        let due = since.plus_seconds(UNSCHEDULED_SECONDS);
+        planner.notices.wake(due);
+        unscheduled |= index.now >= due;
+    }
+    let stopped = unscheduled || (without && (evicted_before || said_before));
+    if stopped {
+        planner.plan_notes.extend(claims.iter().map(|claim| (*claim, Reason::EvictionStopped)));
+    }
+    stopped
+}
+
+/// A pod that was never scheduled and waits for an allocation that its workload does not have (any more).
+fn strand(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) {
+    let names: BTreeSet<&str> = claims.iter().map(|claim| planner.index.claims[*claim].name).collect();
+    let mut waiting = 0;
+    for entry in planner.index.pods_of(workload).iter().filter(|entry| is_waiting(entry.pod)) {
+        waiting += 1;
+        let injected = entry.pod.injected.as_ref();
+        if injected.is_some_and(|injected| !injected.iter().any(|name| names.contains(name.as_str()))) {
+            planner.plan.evictions.push(eviction(entry, Reason::Stranded));
+        }
+    }
+    if waiting > 0 && !any_slot(planner, claims, |slot| slot.on_node().is_none()) {
+        planner.plan_notes.extend(claims.iter().map(|claim| (*claim, Reason::MorePodsThanAddresses)));
+    }
+}
+
+fn is_waiting(pod: &Pod) -> bool {
+    pod.node.is_none() && !pod.finished && !pod.deleting
+}
+
+/// The same for workloads that no allocation refers to any more.
+fn strand_orphans(planner: &mut Planner<'_, '_>, owners: &Owners<'_>) {
+    for (workload, pods) in &planner.index.workloads {
+        if owners.contains_key(workload)
+            || planner.index.world.excluded_namespaces.contains(&workload.namespace)
+        {
+            continue;
+        }
+        for entry in pods.iter().filter(|entry| is_waiting(entry.pod) && entry.pod.injected.is_some()) {
+            planner.plan.evictions.push(eviction(entry, Reason::Stranded));
+        }
+    }
+    // In order, whatever order the workloads were met in.
+    planner.plan.evictions.sort_by(|a, b| (&a.workload, &a.uid).cmp(&(&b.workload, &b.uid)));
+}
+
+/// DaemonSets get the requirement once a node of theirs is marked, and lose it with their last
+/// allocation.
+fn templates(planner: &mut Planner<'_, '_>, owners: &Owners<'_>) {
+    let index = planner.index;
+    for (workload, object) in &index.world.workloads {
+        if workload.kind != WorkloadKind::DaemonSet
+            || index.world.excluded_namespaces.contains(&workload.namespace)
+        {
+            continue;
+        }
+        let claims = owners.get(workload).map(Vec::as_slice).unwrap_or_default();
+        let wanted: BTreeSet<String> =
+            claims.iter().map(|claim| index.claims[*claim].name.to_owned()).collect();
+        let current = object.injected.clone().unwrap_or_default();
+        let too_early = object.injected.is_none() && home_nodes(planner, claims).is_empty();
+        if wanted != current && !too_early {
+            planner.plan.daemon_sets.push(TemplateChange { workload: workload.clone(), names: wanted });
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! One address of one allocation: where it is, and whether we may have a say.
+
+use crate::index::Index;
+use crate::{AddressView, Time, WriteKind};
+use crds::{IpStatus, Operation, ReleasePolicy};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::net::IpAddr;
+
+/// How long a reading that contradicts a successful write is put down to the cloud's lag.
+const SETTLE_SECONDS: i64 = 10;
+
+/// An address that an allocation has a say in.
+pub struct Slot<'w> {
+    /// Index of its allocation in [`Index::claims`].
+    pub claim: usize,
+    /// Place in the list; addresses that are not listed any more come last.
+    pub position: usize,
+    pub address: IpAddr,
+    /// What our status says of it.
+    pub recorded: Option<&'w IpStatus>,
+    pub state: State<'w>,
+    /// The reading is older than the last write, or contradicts it: read again before anything else.
+    pub stale: bool,
+    /// It is to be given up: not listed any more, or its allocation is being deleted.
+    pub released: bool,
+    /// A step for it is under way.
+    pub busy: bool,
+}
+
+/// Where an address is.
+#[derive(Clone, Copy, Debug)]
+pub enum State<'w> {
+    Unknown(&'w str),
+    NotFound,
+    /// On something that is not ours to touch.
+    Foreign(&'w str),
+    Free {
+        token: &'w str,
+    },
+    /// On an instance that is a node, or was one when we attached it.
+    On {
+        node: Option<usize>,
+        provider_id: &'w str,
+        token: &'w str,
+    },
+}
+
+impl<'w> Slot<'w> {
+    pub fn operation(&self) -> Option<&'w Operation> {
+        self.recorded.and_then(|recorded| recorded.operation.as_ref())
+    }
+
+    pub fn on_node(&self) -> Option<usize> {
+        match self.state {
+            State::On { node, .. } => node,
+            _ => None,
+        }
+    }
+
+    pub fn on_instance(&self) -> Option<&'w str> {
+        match self.state {
+            State::On { provider_id, .. } => Some(provider_id),
+            _ => None,
+        }
+    }
+
+    /// Since when it has been where it is, by our own record.
+    pub fn since(&self) -> Option<Time> {
+        self.recorded.and_then(|recorded| recorded.since.as_ref()).map(|time| Time::from(time.0))
+    }
+}
+
+/// An address that an allocation lists and another one has.
+pub struct Lost<'w> {
+    pub claim: usize,
+    pub address: IpAddr,
+    pub winner: &'w str,
+}
+
+/// Who has a say in what.
+pub struct Slots<'w> {
+    pub all: Vec<Slot<'w>>,
+    /// The slots of each claim, by their numbers.
+    pub of_claim: Vec<Vec<usize>>,
+    pub lost: Vec<Lost<'w>>,
+}
+
+impl<'w> Slots<'w> {
+    /// Claims are in order of seniority, so the first that lists an address has it.
+    pub fn new(index: &Index<'w>) -> Self {
+        let mut owner: FxHashMap<IpAddr, usize> = FxHashMap::default();
+        let mut slots = Self { all: Vec::new(), of_claim: Vec::new(), lost: Vec::new() };
+        let busy: FxHashSet<IpAddr> = index.world.in_flight.iter().map(|step| step.address).collect();
+        for (i, claim) in index.claims.iter().enumerate() {
+            let recorded = by_address(&claim.object.status.ips);
+            for (position, address) in claim.spec.addresses.iter().enumerate() {
+                let winner = *owner.entry(*address).or_insert(i);
+                if winner == i {
+                    let record = recorded.get(address).copied();
+                    slots.all.push(slot(index, i, position, *address, record, claim.object.deleting, &busy));
+                } else {
+                    slots.lost.push(Lost { claim: i, address: *address, winner: index.claims[winner].name });
+                }
+            }
+        }
+        for (i, claim) in index.claims.iter().enumerate() {
+            let mut left: Vec<_> = by_address(&claim.object.status.ips).into_iter().collect();
+            left.sort_unstable_by_key(|(address, _)| *address);
+            for (address, record) in left {
+                let ours = record.provider_id.is_some() || record.operation.is_some();
+                if ours && !owner.contains_key(&address) {
+                    owner.insert(address, i);
+                    slots.all.push(slot(index, i, usize::MAX, address, Some(record), true, &busy));
+                }
+            }
+        }
+        slots.of_claim = vec![Vec::new(); index.claims.len()];
+        for (number, slot) in slots.all.iter().enumerate() {
+            slots.of_claim[slot.claim].push(number);
+        }
+        slots
+    }
+
+    pub fn of(&self, claim: usize) -> impl Iterator<Item = &Slot<'w>> {
+        self.of_claim[claim].iter().map(|number| &self.all[*number])
+    }
+}
+
+fn by_address(ips: &[IpStatus]) -> FxHashMap<IpAddr, &IpStatus> {
+    ips.iter().filter_map(|ip| Some((ip.address.parse().ok()?, ip))).collect()
+}
+
+fn slot<'w>(
+    index: &Index<'w>,
+    claim: usize,
+    position: usize,
+    address: IpAddr,
+    recorded: Option<&'w IpStatus>,
+    released: bool,
+    busy: &FxHashSet<IpAddr>,
+) -> Slot<'w> {
+    let state = state(index, address, recorded);
+    let outdated = is_stale(index, address, &state);
+    Slot {
+        claim,
+        position,
+        address,
+        recorded,
+        state,
+        stale: outdated,
+        released,
+        busy: busy.contains(&address),
+    }
+}
+
+fn state<'w>(index: &Index<'w>, address: IpAddr, recorded: Option<&'w IpStatus>) -> State<'w> {
+    match index.world.addresses.get(&address).map(|seen| &seen.view) {
+        None => State::Unknown("it has not been read yet"),
+        Some(AddressView::Unknown { message }) => State::Unknown(message),
+        Some(AddressView::NotFound) => State::NotFound,
+        Some(AddressView::HeldByOther { holder }) => State::Foreign(holder),
+        Some(AddressView::Free { token }) => State::Free { token },
+        Some(AddressView::Attached { provider_id, token }) => {
+            let node = index.node_of_instance(provider_id);
+            if node.is_some() || recorded.is_some_and(|recorded| names_instance(recorded, provider_id)) {
+                State::On { node, provider_id, token }
+            } else {
+                State::Foreign(provider_id)
+            }
+        }
+    }
+}
+
+/// Whether our status says that we attached the address to this instance, or were about to.
+fn names_instance(recorded: &IpStatus, provider_id: &str) -> bool {
+    let operation = recorded.operation.as_ref();
+    let named = [
+        recorded.provider_id.as_deref(),
+        operation.and_then(|operation| operation.from_provider_id.as_deref()),
+        operation.and_then(|operation| operation.to_provider_id.as_deref()),
+    ];
+    named.contains(&Some(provider_id))
+}
+
+fn is_stale(index: &Index<'_>, address: IpAddr, state: &State<'_>) -> bool {
+    let (Some(write), Some(seen)) =
+        (index.world.last_write.get(&address), index.world.addresses.get(&address))
+    else {
+        return false;
+    };
+    if matches!(state, State::Unknown(_)) {
+        return false;
+    }
+    let lagging = write.succeeded
+        && index.now < write.at.plus_seconds(SETTLE_SECONDS)
+        && match (write.kind, state) {
+            (WriteKind::Attach, State::Free { .. }) => true,
+            (WriteKind::Detach, State::On { provider_id, .. }) => *provider_id == write.provider_id,
+            _ => false,
+        };
+    seen.at <= write.at || lagging
+}
+
+/// Whether a released address is left where it is.
+pub fn is_retained(index: &Index<'_>, slot: &Slot<'_>) -> bool {
+    let claim = &index.claims[slot.claim];
+    slot.released && (claim.spec.release == ReleasePolicy::Retain || !claim.enforces())
+}
