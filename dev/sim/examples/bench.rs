@@ -62,42 +62,22 @@ fn lists(sim: &Sim) -> Vec<(&'static str, String)> {
     let aws = format!("{}/?Version=2016-11-15&Action=", sim.aws_url());
     let azure = format!("{}{AZURE}/providers", sim.azure_url());
     let two_hundred: Vec<u32> = (0..200).collect();
-    let gcp_filter: Vec<String> = two_hundred
-        .iter()
-        .map(|n| format!("(address=\"50.0.0.{n}\")"))
-        .collect();
-    let aws_filter = two_hundred
-        .iter()
-        .map(|n| format!("&Filter.1.Value.{}=51.0.0.{n}", n + 1));
+    let gcp_filter: Vec<String> = two_hundred.iter().map(|n| format!("(address=\"50.0.0.{n}\")")).collect();
+    let aws_filter = two_hundred.iter().map(|n| format!("&Filter.1.Value.{}=51.0.0.{n}", n + 1));
     let aws_filter = aws_filter.collect::<String>();
     vec![
-        (
-            "gcp addresses, a page of 500",
-            format!("{gcp}/regions/us-central1/addresses?maxResults=500"),
-        ),
+        ("gcp addresses, a page of 500", format!("{gcp}/regions/us-central1/addresses?maxResults=500")),
         (
             "gcp addresses, 200 picked by filter",
-            format!(
-                "{gcp}/regions/us-central1/addresses?filter={}",
-                gcp_filter.join("%20OR%20")
-            ),
+            format!("{gcp}/regions/us-central1/addresses?filter={}", gcp_filter.join("%20OR%20")),
         ),
-        (
-            "gcp instances of all zones, a page of 500",
-            format!("{gcp}/aggregated/instances?maxResults=500"),
-        ),
-        (
-            "aws addresses, all 10,000 (there are no pages)",
-            format!("{aws}DescribeAddresses"),
-        ),
+        ("gcp instances of all zones, a page of 500", format!("{gcp}/aggregated/instances?maxResults=500")),
+        ("aws addresses, all 10,000 (there are no pages)", format!("{aws}DescribeAddresses")),
         (
             "aws addresses, 200 picked by filter",
             format!("{aws}DescribeAddresses&Filter.1.Name=public-ip{aws_filter}"),
         ),
-        (
-            "aws instances, a page of 1,000",
-            format!("{aws}DescribeInstances&MaxResults=1000"),
-        ),
+        ("aws instances, a page of 1,000", format!("{aws}DescribeInstances&MaxResults=1000")),
         (
             "azure addresses, a page of 100",
             format!("{azure}/Microsoft.Network/publicIPAddresses?api-version=2024-05-01"),
@@ -114,10 +94,7 @@ fn gets(sim: &Sim) -> Vec<(&'static str, String)> {
     vec![
         (
             "gcp instance",
-            format!(
-                "{}/compute/v1/projects/dev-project/zones/us-central1-a/instances/node-0",
-                sim.gcp_url()
-            ),
+            format!("{}/compute/v1/projects/dev-project/zones/us-central1-a/instances/node-0", sim.gcp_url()),
         ),
         (
             "aws address by filter",
@@ -158,11 +135,7 @@ async fn throughput(client: &reqwest::Client, url: &str) -> f64 {
         let (client, url, answered) = (client.clone(), url.to_owned(), Arc::clone(&answered));
         tokio::spawn(async move {
             while start.elapsed() < Duration::from_secs(SECONDS) {
-                let reply = client
-                    .get(&url)
-                    .send()
-                    .await
-                    .and_then(reqwest::Response::error_for_status);
+                let reply = client.get(&url).send().await.and_then(reqwest::Response::error_for_status);
                 if let Ok(reply) = reply
                     && reply.bytes().await.is_ok()
                 {

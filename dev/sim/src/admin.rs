@@ -83,9 +83,7 @@ fn read(shared: &Shared, request: &HttpRequest, segments: &[&str]) -> Result<Rep
         ["snapshot"] => json!(state.log.snapshot(number(request, "seq")?.unwrap_or(u64::MAX))),
         ["faults"] => {
             let rules = state.faults.rules().iter();
-            rules
-                .map(|(id, rule)| json!({ "id": id, "rule": rule }))
-                .collect()
+            rules.map(|(id, rule)| json!({ "id": id, "rule": rule })).collect()
         }
         ["world"] => {
             let yaml = World::of_state(&state).to_yaml();
@@ -116,9 +114,7 @@ fn write(shared: &Shared, request: &HttpRequest, segments: &[&str]) -> Result<Re
         }
         ("POST", ["changes"]) => {
             let change = parse::<Change>(request)?;
-            let seq = state
-                .change(&change)
-                .map_err(|error| Refusal(400, error.to_string()))?;
+            let seq = state.change(&change).map_err(|error| Refusal(400, error.to_string()))?;
             answer = json!({ "seq": seq });
         }
         ("PUT", ["world"]) => {
@@ -158,20 +154,12 @@ fn move_clock(state: &mut crate::model::State, order: &ClockOrder) {
 }
 
 fn text(body: String) -> Reply {
-    Reply {
-        status: 200,
-        headers: Vec::new(),
-        content_type: "text/plain; charset=utf-8",
-        body,
-    }
+    Reply { status: 200, headers: Vec::new(), content_type: "text/plain; charset=utf-8", body }
 }
 
 fn unknown(request: &HttpRequest) -> Refusal {
     let (method, path) = (&request.method, &request.path);
-    Refusal(
-        404,
-        format!("there is no {method} {path} here; GET / lists what there is"),
-    )
+    Refusal(404, format!("there is no {method} {path} here; GET / lists what there is"))
 }
 
 fn number(request: &HttpRequest, name: &str) -> Result<Option<u64>, Refusal> {
@@ -179,10 +167,7 @@ fn number(request: &HttpRequest, name: &str) -> Result<Option<u64>, Refusal> {
         None => Ok(None),
         Some(text) => match text.parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => Err(Refusal(
-                400,
-                format!("{name}={text} is not a number; write {name}=0 or more"),
-            )),
+            Err(_) => Err(Refusal(400, format!("{name}={text} is not a number; write {name}=0 or more"))),
         },
     }
 }
@@ -192,10 +177,7 @@ fn parse<T: DeserializeOwned>(request: &HttpRequest) -> Result<T, Refusal> {
 }
 
 fn wrong(error: &serde_json::Error) -> Refusal {
-    Refusal(
-        400,
-        format!("the body does not fit: {error}; GET / shows an example"),
-    )
+    Refusal(400, format!("the body does not fit: {error}; GET / shows an example"))
 }
 
 /// Puts the members of one object into another, at any depth.

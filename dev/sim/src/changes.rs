@@ -119,11 +119,7 @@ impl State {
                 self.remove_address(cloud, &key);
                 Ok((cloud, address.to_string()))
             }
-            Change::Attach {
-                address,
-                instance,
-                name,
-            } => self.attach(*address, instance, name.as_deref()),
+            Change::Attach { address, instance, name } => self.attach(*address, instance, name.as_deref()),
             Change::Detach { address } => {
                 let (cloud, key) = self.address(*address)?;
                 self.take_from_holder(cloud, &key);
@@ -140,15 +136,10 @@ impl State {
             Change::TouchInterface { interface } => {
                 let (cloud, key) = self.interface(interface)?;
                 let now = self.now();
-                self.cloud_mut(cloud)
-                    .interfaces
-                    .edit(&key, now, |row| row.version += 1);
+                self.cloud_mut(cloud).interfaces.edit(&key, now, |row| row.version += 1);
                 Ok((cloud, key))
             }
-            Change::OverwriteInterface {
-                interface,
-                seconds_ago,
-            } => self.overwrite(interface, *seconds_ago),
+            Change::OverwriteInterface { interface, seconds_ago } => self.overwrite(interface, *seconds_ago),
             other => self.make_of_instance(other),
         }
     }
@@ -181,13 +172,11 @@ impl State {
     }
 
     fn instance(&self, name: &str) -> Result<(Cloud, String), ChangeError> {
-        self.find_instance(name)
-            .ok_or_else(|| ChangeError::NoInstance(name.to_owned()))
+        self.find_instance(name).ok_or_else(|| ChangeError::NoInstance(name.to_owned()))
     }
 
     fn interface(&self, name: &str) -> Result<(Cloud, String), ChangeError> {
-        self.find_interface(name)
-            .ok_or_else(|| ChangeError::NoInterface(name.to_owned()))
+        self.find_interface(name).ok_or_else(|| ChangeError::NoInterface(name.to_owned()))
     }
 
     fn address(&self, ip: IpAddr) -> Result<(Cloud, String), ChangeError> {
@@ -204,10 +193,7 @@ impl State {
         let (of_instance, key) = self.instance(instance)?;
         if cloud != of_instance {
             let instance = instance.to_owned();
-            return Err(ChangeError::OtherCloud {
-                address: ip,
-                instance,
-            });
+            return Err(ChangeError::OtherCloud { address: ip, instance });
         }
         self.take_from_holder(cloud, &address);
         self.put_on_instance(cloud, &address, &key, name)
@@ -217,12 +203,7 @@ impl State {
 
     /// Takes a reserved address from whoever has it.
     pub(crate) fn take_from_holder(&mut self, cloud: Cloud, address: &str) {
-        match self
-            .cloud(cloud)
-            .addresses
-            .get(address)
-            .and_then(|row| row.holder.clone())
-        {
+        match self.cloud(cloud).addresses.get(address).and_then(|row| row.holder.clone()) {
             Some(Holder::Slot { interface, slot, .. }) => drop(self.unbind(cloud, &interface, slot)),
             Some(Holder::Other { .. }) => self.set_holder(cloud, address, None),
             None => {}
@@ -245,12 +226,7 @@ impl State {
             (Cloud::Gcp, None) => "External NAT".to_owned(),
             (Cloud::Aws | Cloud::Azure, None) => association_id(self.next_uid()),
         };
-        let binding = Binding {
-            id,
-            ip: Some(row.ip),
-            reserved: Some(address.to_owned()),
-            tier: row.tier,
-        };
+        let binding = Binding { id, ip: Some(row.ip), reserved: Some(address.to_owned()), tier: row.tier };
         self.bind(cloud, &interface, 0, binding);
         Some(())
     }
@@ -269,9 +245,7 @@ impl State {
         let now = self.now();
         let inventory = self.cloud_mut(cloud);
         inventory.interfaces.put(&made.0, made.1, now);
-        inventory
-            .instances
-            .edit(key, now, |row| row.interfaces.push(made.0));
+        inventory.instances.edit(key, now, |row| row.interfaces.push(made.0));
     }
 
     fn overwrite(&mut self, interface: &str, seconds_ago: f64) -> Result<(Cloud, String), ChangeError> {
@@ -279,9 +253,7 @@ impl State {
         let then = minus(self.now(), seconds(seconds_ago));
         let old = self.cloud(cloud).interfaces.seen(&key, Some(then)).cloned();
         let Some(old) = old else {
-            return Err(ChangeError::NoInterface(format!(
-                "{interface}, {seconds_ago} s ago"
-            )));
+            return Err(ChangeError::NoInterface(format!("{interface}, {seconds_ago} s ago")));
         };
         self.write_back(cloud, &key, &old);
         Ok((cloud, key))

@@ -15,18 +15,12 @@ pub struct Clock {
 impl Clock {
     /// A clock that runs from the given time on.
     pub fn running_from(start: Timestamp) -> Self {
-        Self {
-            shown: start,
-            running_since: Some(Instant::now()),
-        }
+        Self { shown: start, running_since: Some(Instant::now()) }
     }
 
     /// A clock that stands at the given time until it is moved.
     pub fn standing_at(start: Timestamp) -> Self {
-        Self {
-            shown: start,
-            running_since: None,
-        }
+        Self { shown: start, running_since: None }
     }
 
     /// The time it shows.
@@ -63,18 +57,12 @@ impl Clock {
 
 /// A time later by a duration; the far end of time when there is no such time.
 pub fn plus(time: Timestamp, by: Duration) -> Timestamp {
-    SignedDuration::try_from(by)
-        .ok()
-        .and_then(|by| time.checked_add(by).ok())
-        .unwrap_or(Timestamp::MAX)
+    SignedDuration::try_from(by).ok().and_then(|by| time.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
 }
 
 /// A time earlier by a duration; the beginning of time when there is no such time.
 pub fn minus(time: Timestamp, by: Duration) -> Timestamp {
-    SignedDuration::try_from(by)
-        .ok()
-        .and_then(|by| time.checked_sub(by).ok())
-        .unwrap_or(Timestamp::MIN)
+    SignedDuration::try_from(by).ok().and_then(|by| time.checked_sub(by).ok()).unwrap_or(Timestamp::MIN)
 }
 
 /// A duration of that many seconds; none for what is no duration.

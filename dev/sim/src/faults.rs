@@ -100,11 +100,7 @@ pub struct On {
 impl On {
     /// Calls of one action of one cloud.
     pub fn action(cloud: Cloud, action: &str) -> Self {
-        Self {
-            cloud: Some(cloud),
-            action: Some(action.to_owned()),
-            ..Self::default()
-        }
+        Self { cloud: Some(cloud), action: Some(action.to_owned()), ..Self::default() }
     }
 
     fn fits(&self, call: &Call) -> bool {
@@ -138,20 +134,12 @@ pub struct Rule {
 impl Rule {
     /// A fault on every call that fits.
     pub fn always(on: On, fault: Fault) -> Self {
-        Self {
-            on,
-            skip: 0,
-            times: None,
-            fault,
-        }
+        Self { on, skip: 0, times: None, fault }
     }
 
     /// A fault on the next call that fits.
     pub fn once(on: On, fault: Fault) -> Self {
-        Self {
-            times: Some(1),
-            ..Self::always(on, fault)
-        }
+        Self { times: Some(1), ..Self::always(on, fault) }
     }
 
     /// The same after so many calls that go well.

@@ -96,13 +96,7 @@ pub struct ApiError {
 impl ApiError {
     /// An error with nothing special about it.
     pub fn new(status: u16, code: &str, message: impl Into<String>) -> Self {
-        Self {
-            status,
-            code: code.to_owned(),
-            message: message.into(),
-            headers: Vec::new(),
-            details: None,
-        }
+        Self { status, code: code.to_owned(), message: message.into(), headers: Vec::new(), details: None }
     }
 
     /// The same error with one more header.

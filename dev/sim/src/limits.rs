@@ -47,14 +47,8 @@ impl Limits {
         let bucket = |burst, per_second| Bucket { burst, per_second };
         Self {
             gcp_per_minute: Some(1500),
-            aws: Some(Buckets {
-                read: bucket(100.0, 20.0),
-                write: bucket(50.0, 5.0),
-            }),
-            azure: Some(Buckets {
-                read: bucket(250.0, 25.0),
-                write: bucket(200.0, 10.0),
-            }),
+            aws: Some(Buckets { read: bucket(100.0, 20.0), write: bucket(50.0, 5.0) }),
+            azure: Some(Buckets { read: bucket(250.0, 25.0), write: bucket(200.0, 10.0) }),
         }
     }
 }
@@ -136,9 +130,7 @@ impl Limiter {
             (*counted, *calls) = (minute, 0);
         }
         if *calls >= limit {
-            return Err(TooMany {
-                until: next_minute(now),
-            });
+            return Err(TooMany { until: next_minute(now) });
         }
         *calls += 1;
         Ok(())
@@ -163,9 +155,7 @@ impl Limiter {
         *since = now;
         if *tokens < 1.0 {
             let wait = (1.0 - *tokens) / bucket.per_second.max(0.001);
-            return Err(TooMany {
-                until: plus(now, seconds(wait)),
-            });
+            return Err(TooMany { until: plus(now, seconds(wait)) });
         }
         *tokens -= 1.0;
         Ok(())
@@ -176,8 +166,5 @@ impl Limiter {
 fn next_minute(now: Timestamp) -> Timestamp {
     let into_minute = u64::try_from(now.as_second().rem_euclid(60)).unwrap_or(0);
     let whole = plus(now, Duration::from_secs(60 - into_minute));
-    crate::clock::minus(
-        whole,
-        Duration::from_nanos(u64::try_from(whole.subsec_nanosecond()).unwrap_or(0)),
-    )
+    crate::clock::minus(whole, Duration::from_nanos(u64::try_from(whole.subsec_nanosecond()).unwrap_or(0)))
 }

@@ -181,9 +181,6 @@ impl Log {
                 None => holds.remove(&change.ip),
             };
         }
-        Snapshot {
-            seq: seq.min(self.last),
-            holds,
-        }
+        Snapshot { seq: seq.min(self.last), holds }
     }
 }

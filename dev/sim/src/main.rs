@@ -47,12 +47,7 @@ async fn run(cli: Cli) -> Result<()> {
         Some(path) => read(path)?,
         None => World::example(),
     };
-    let ports = Ports {
-        gcp: cli.gcp,
-        aws: cli.aws,
-        azure: cli.azure,
-        admin: cli.admin,
-    };
+    let ports = Ports { gcp: cli.gcp, aws: cli.aws, azure: cli.azure, admin: cli.admin };
     let sim = Sim::start_on(world, ports).await?;
     println!("gcp   {}", sim.gcp_url());
     println!("aws   {}", sim.aws_url());
@@ -69,10 +64,7 @@ async fn run(cli: Cli) -> Result<()> {
 
 fn read(path: &Path) -> Result<World> {
     let text = std::fs::read_to_string(path).with_context(|| {
-        format!(
-            "cannot read {}; leave --state out to start with an example",
-            path.display()
-        )
+        format!("cannot read {}; leave --state out to start with an example", path.display())
     })?;
     World::from_yaml(&text).with_context(|| path.display().to_string())
 }

@@ -36,19 +36,12 @@ pub struct Need {
 impl Need {
     /// A permission on the thing that is called.
     pub fn new(permission: impl Into<String>, resource: impl Into<String>) -> Self {
-        Self {
-            permission: permission.into(),
-            resource: resource.into(),
-            linked: false,
-        }
+        Self { permission: permission.into(), resource: resource.into(), linked: false }
     }
 
     /// A permission on a thing that the request refers to.
     pub fn linked(permission: impl Into<String>, resource: impl Into<String>) -> Self {
-        Self {
-            linked: true,
-            ..Self::new(permission, resource)
-        }
+        Self { linked: true, ..Self::new(permission, resource) }
     }
 }
 
@@ -67,8 +60,7 @@ impl Roles {
             Cloud::Aws => &self.aws,
             Cloud::Azure => &self.azure,
         };
-        role.as_ref()
-            .is_none_or(|allowed| allowed.iter().any(|pattern| matches(pattern, permission)))
+        role.as_ref().is_none_or(|allowed| allowed.iter().any(|pattern| matches(pattern, permission)))
     }
 }
 

@@ -101,14 +101,8 @@ pub async fn handle<A: Api>(shared: &Shared, http: &HttpRequest) -> Outcome {
     let (faults, reachable, patience) = {
         let mut state = shared.lock();
         state.settle();
-        let patience = request
-            .as_ref()
-            .map_or(Duration::ZERO, |request| A::patience(request, &state));
-        (
-            state.faults.strike(&call),
-            state.reaches_api(&call.caller),
-            patience,
-        )
+        let patience = request.as_ref().map_or(Duration::ZERO, |request| A::patience(request, &state));
+        (state.faults.strike(&call), state.reaches_api(&call.caller), patience)
     };
     if !patience.is_zero() {
         tokio::time::sleep(patience).await;
@@ -174,11 +168,7 @@ fn perform<A: Api>(
     log(state, call, (!lost).then_some(reply.status), code, &names);
     outside_changes(state, call.cloud, faults, true);
     record(state, http, call, &reply);
-    if lost {
-        Outcome::Reset
-    } else {
-        Outcome::Reply(reply)
-    }
+    if lost { Outcome::Reset } else { Outcome::Reply(reply) }
 }
 
 /// Refuses a call that the script, the limits or the role do not let through.
@@ -191,11 +181,9 @@ fn admit<A: Api>(
     let now = state.now();
     for fault in faults {
         match fault {
-            Fault::Error {
-                code,
-                message,
-                status,
-            } => return Err(A::error(code, message.as_deref(), *status)),
+            Fault::Error { code, message, status } => {
+                return Err(A::error(code, message.as_deref(), *status));
+            }
             Fault::Throttle { seconds } => {
                 let too_many = state.limiter.block(call.cloud, call.mutating, *seconds, now);
                 return Err(A::throttled(too_many, state));
@@ -207,12 +195,10 @@ fn admit<A: Api>(
         return Err(A::throttled(too_many, state));
     }
     let mut roles = state.roles.clone();
-    roles
-        .withheld
-        .extend(faults.iter().filter_map(|fault| match fault {
-            Fault::Withhold { permission } => Some(permission.clone()),
-            _ => None,
-        }));
+    roles.withheld.extend(faults.iter().filter_map(|fault| match fault {
+        Fault::Withhold { permission } => Some(permission.clone()),
+        _ => None,
+    }));
     let needs = A::needs(request);
     match roles.missing(call.cloud, &needs) {
         Some(need) => Err(A::forbidden(need, call, state)),
@@ -254,14 +240,7 @@ fn outside_changes(state: &mut State, cloud: Cloud, faults: &[Fault], after_effe
             && let Err(error) = state.change(change)
         {
             // The script was checked only for its form; what it names may be gone by now.
-            state.log_background(
-                Kind::Outside,
-                cloud,
-                "outside",
-                "failed",
-                &error.to_string(),
-                None,
-            );
+            state.log_background(Kind::Outside, cloud, "outside", "failed", &error.to_string(), None);
         }
     }
 }
@@ -285,11 +264,7 @@ fn record(state: &mut State, http: &HttpRequest, call: &Call, reply: &Reply) {
         path: http.path.clone(),
         request: String::from_utf8_lossy(&http.body).into_owned(),
         status: reply.status,
-        headers: reply
-            .headers
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), value.clone()))
-            .collect(),
+        headers: reply.headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
         reply: reply.body.clone(),
     });
 }

@@ -39,11 +39,7 @@ pub fn parse(text: &str) -> Option<ProviderId> {
 
 fn parse_azure(path: &str) -> Option<ProviderId> {
     let segments: Vec<&str> = path.split('/').collect();
-    let is = |n: usize, word: &str| {
-        segments
-            .get(n)
-            .is_some_and(|found| found.eq_ignore_ascii_case(word))
-    };
+    let is = |n: usize, word: &str| segments.get(n).is_some_and(|found| found.eq_ignore_ascii_case(word));
     let of_provider = is(0, "subscriptions") && is(2, "resourceGroups") && is(5, "Microsoft.Compute");
     let text = |n: usize| segments.get(n).map(|&found| found.to_owned());
     let (scale_set, name) = match segments.len() {
@@ -53,12 +49,7 @@ fn parse_azure(path: &str) -> Option<ProviderId> {
         }
         _ => return None,
     };
-    Some(ProviderId::Azure {
-        subscription: text(1)?,
-        group: text(3)?,
-        scale_set,
-        name,
-    })
+    Some(ProviderId::Azure { subscription: text(1)?, group: text(3)?, scale_set, name })
 }
 
 fn parts<const N: usize>(path: &str) -> Option<[String; N]> {
@@ -88,13 +79,7 @@ impl ProviderId {
 
     /// Azure: the id of the instance in the resource manager; the key elsewhere.
     pub fn arm_id(&self) -> String {
-        let Self::Azure {
-            subscription,
-            group,
-            scale_set,
-            name,
-        } = self
-        else {
+        let Self::Azure { subscription, group, scale_set, name } = self else {
             return self.key();
         };
         let compute =
@@ -124,9 +109,9 @@ impl ProviderId {
     /// The region that the zone is in.
     pub fn region(&self) -> String {
         match self {
-            Self::Gcp { zone, .. } => zone
-                .rsplit_once('-')
-                .map_or_else(|| zone.clone(), |(region, _)| region.to_owned()),
+            Self::Gcp { zone, .. } => {
+                zone.rsplit_once('-').map_or_else(|| zone.clone(), |(region, _)| region.to_owned())
+            }
             Self::Aws { zone, .. } => zone.trim_end_matches(|c: char| c.is_ascii_lowercase()).to_owned(),
             Self::Azure { .. } => "westeurope".to_owned(),
         }
@@ -135,9 +120,8 @@ impl ProviderId {
 
 /// A number that depends on a text alone (FNV-1a), for ids.
 pub fn fingerprint(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -155,13 +139,9 @@ mod tests {
         let azure = "azure:///subscriptions/S/resourceGroups/G/providers/Microsoft.Compute/virtualMachines/N";
         let expected = "/subscriptions/s/resourcegroups/g/providers/microsoft.compute/virtualmachines/n";
         assert_eq!(key(azure).as_deref(), Some(expected));
-        for bad in [
-            "",
-            "k3s://node",
-            "gce://project/zone",
-            "aws:///eu-west-1a/fargate-10.0.0.1",
-            "azure:///x",
-        ] {
+        for bad in
+            ["", "k3s://node", "gce://project/zone", "aws:///eu-west-1a/fargate-10.0.0.1", "azure:///x"]
+        {
             assert_eq!(key(bad), None, "{bad}");
         }
     }

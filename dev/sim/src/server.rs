@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 /// A connection that is to be reset; no request on it is answered any more.
@@ -30,9 +31,11 @@ where
     let mut connections = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
-            Ok((stream, _)) = listener.accept() => {
-                connections.spawn(converse(stream, Arc::clone(&handler)));
-            }
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(converse(stream, Arc::clone(&handler)))),
+                // No more files can be open just now; some will be closed.
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            },
             Some(_) = connections.join_next() => {}
         }
     }
@@ -72,20 +75,14 @@ async fn read(request: Request<Incoming>, local: SocketAddr) -> Result<HttpReque
         .headers
         .iter()
         .map(|(name, value)| {
-            (
-                name.as_str().to_owned(),
-                String::from_utf8_lossy(value.as_bytes()).into_owned(),
-            )
+            (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
         })
         .collect();
     let query = parts.uri.query().unwrap_or_default();
     let query = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
     let (named, path) = split_caller(&percent_decode(parts.uri.path()));
     let host = headers.get("host").cloned().unwrap_or_else(|| local.to_string());
-    let prefix = named
-        .as_ref()
-        .map(|name| format!("/as/{name}"))
-        .unwrap_or_default();
+    let prefix = named.as_ref().map(|name| format!("/as/{name}")).unwrap_or_default();
     Ok(HttpRequest {
         method: parts.method.to_string(),
         path,
@@ -99,9 +96,7 @@ async fn read(request: Request<Incoming>, local: SocketAddr) -> Result<HttpReque
 
 /// Callers without credentials can be told apart by an endpoint of `http://host/as/NAME`.
 fn split_caller(path: &str) -> (Option<String>, String) {
-    let named = path
-        .strip_prefix("/as/")
-        .map(|rest| rest.split_once('/').unwrap_or((rest, "")));
+    let named = path.strip_prefix("/as/").map(|rest| rest.split_once('/').unwrap_or((rest, "")));
     match named {
         Some((name, rest)) => (Some(name.to_owned()), format!("/{rest}")),
         None => (None, path.to_owned()),
@@ -113,15 +108,11 @@ fn percent_decode(path: &str) -> String {
     let kept = path.replace('+', "%2B");
     let mut pairs = form_urlencoded::parse(kept.as_bytes());
     // A path has no `&` or `=` in the APIs served here; were there one, the path would match nothing.
-    pairs
-        .next()
-        .map_or_else(String::new, |(decoded, _)| decoded.into_owned())
+    pairs.next().map_or_else(String::new, |(decoded, _)| decoded.into_owned())
 }
 
 fn write(reply: Reply) -> Result<Response<Full<Bytes>>, http::Error> {
-    let mut response = Response::builder()
-        .status(reply.status)
-        .header("content-type", reply.content_type);
+    let mut response = Response::builder().status(reply.status).header("content-type", reply.content_type);
     for (name, value) in reply.headers {
         response = response.header(name, value);
     }

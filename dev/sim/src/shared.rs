@@ -14,10 +14,7 @@ pub struct Shared {
 impl Shared {
     /// Shares a world.
     pub fn new(state: State) -> Self {
-        Self {
-            state: Arc::new(Mutex::new(state)),
-            last_event: Arc::new(watch::Sender::new(0)),
-        }
+        Self { state: Arc::new(Mutex::new(state)), last_event: Arc::new(watch::Sender::new(0)) }
     }
 
     /// The world, for as long as the guard lives. A panic elsewhere does not take it away: tests that

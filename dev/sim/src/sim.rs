@@ -75,14 +75,7 @@ impl Sim {
             async move { admin::handle(&world, &request).await }
         })));
         tasks.push(tokio::spawn(tick(shared.clone())));
-        Ok(Self {
-            shared,
-            gcp,
-            aws,
-            azure,
-            admin,
-            tasks,
-        })
+        Ok(Self { shared, gcp, aws, azure, admin, tasks })
     }
 
     /// Endpoint of the Compute API.
@@ -148,10 +141,7 @@ impl Sim {
     /// Ends an instance for good.
     pub fn terminate_instance(&self, instance: &str) -> Result<u64, ChangeError> {
         let instance = instance.to_owned();
-        self.change(&Change::TerminateInstance {
-            instance,
-            keep_interfaces: false,
-        })
+        self.change(&Change::TerminateInstance { instance, keep_interfaces: false })
     }
 
     /// Puts a new instance of the same name in the place of one.
@@ -163,11 +153,7 @@ impl Sim {
     /// Somebody else attaches an address to an instance, whoever had it.
     pub fn attach(&self, address: IpAddr, instance: &str) -> Result<u64, ChangeError> {
         let instance = instance.to_owned();
-        self.change(&Change::Attach {
-            address,
-            instance,
-            name: None,
-        })
+        self.change(&Change::Attach { address, instance, name: None })
     }
 
     /// Somebody else detaches an address.

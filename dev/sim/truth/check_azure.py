@@ -108,7 +108,7 @@ class Checks:
     def conflict_on_a_busy_interface(self):
         self.fresh(operation={"seconds": 60})
         nic = self.nic()
-        self.put(nic, FREE)
+        self.put(nic, FREE, polling=False)
         # The SDK takes 429 for throttling and would try again.
         self.refused(
             "RetryableErrorDueToAnotherOperation", 429, lambda: self.put(nic, OTHER, retry_total=0)

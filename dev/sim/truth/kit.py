@@ -42,7 +42,10 @@ class Simulator:
 
     def __init__(self, binary):
         self.process = subprocess.Popen([binary], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.urls = dict(self.process.stdout.readline().split() for _ in range(4))
+        lines = [self.process.stdout.readline().split() for _ in range(4)]
+        if not all(lines):
+            raise SystemExit(f"{binary} did not say where it listens; run it by hand to see why")
+        self.urls = dict(lines)
 
     def __enter__(self):
         return self

@@ -83,14 +83,10 @@ fn candidates<'a>(context: &'a Context, filters: &[Filter]) -> Vec<(&'a str, &'a
     let Some(named) = named.filter(|_| context.seen.is_none()) else {
         return addresses.all(context.seen).collect();
     };
-    let keys = named
-        .iter()
-        .filter_map(|text| context.state.address_key(AWS, text.parse().ok()?));
+    let keys = named.iter().filter_map(|text| context.state.address_key(AWS, text.parse().ok()?));
     let mut keys: Vec<&str> = keys.collect();
     keys.sort_unstable();
-    keys.into_iter()
-        .filter_map(|key| Some((key, addresses.get(key)?)))
-        .collect()
+    keys.into_iter().filter_map(|key| Some((key, addresses.get(key)?))).collect()
 }
 
 fn values(context: &Context, address: &Address, field: &str) -> Vec<String> {
@@ -119,11 +115,7 @@ fn association(context: &Context, address: &Address) -> Association {
     let account = || Some(state.settings.aws.account.clone());
     match &address.holder {
         None => Association::default(),
-        Some(Holder::Slot {
-            interface,
-            slot,
-            binding,
-        }) => {
+        Some(Holder::Slot { interface, slot, binding }) => {
             let row = state.cloud(AWS).interfaces.seen(interface, context.seen);
             Association {
                 id: Some(binding.clone()),
@@ -151,9 +143,7 @@ fn write(xml: &mut Xml, address: &Address, association: &Association, empty: boo
         let absent = empty.then(String::new);
         xml.optional(name, value.as_ref().or(absent.as_ref()));
     };
-    xml.leaf("publicIp", address.ip)
-        .leaf("allocationId", &address.name)
-        .leaf("domain", "vpc");
+    xml.leaf("publicIp", address.ip).leaf("allocationId", &address.name).leaf("domain", "vpc");
     field(xml, "instanceId", &association.instance);
     field(xml, "associationId", &association.id);
     field(xml, "networkInterfaceId", &association.interface);
@@ -161,17 +151,13 @@ fn write(xml: &mut Xml, address: &Address, association: &Association, empty: boo
     field(xml, "privateIpAddress", &association.private_ip);
     xml.optional("serviceManaged", association.service);
     super::write_tags(xml, &address.tags);
-    xml.leaf("publicIpv4Pool", &address.tier)
-        .leaf("networkBorderGroup", &address.border_group);
+    xml.leaf("publicIpv4Pool", &address.tier).leaf("networkBorderGroup", &address.border_group);
 }
 
 /// The address that a public IP belongs to.
 pub fn find_by_ip<'a>(state: &'a State, text: &str) -> Result<(String, &'a Address), ApiError> {
     let Ok(ip) = text.parse::<IpAddr>() else {
-        return Err(error(
-            "InvalidAddress.Malformed",
-            format!("Invalid address: \"{text}\""),
-        ));
+        return Err(error("InvalidAddress.Malformed", format!("Invalid address: \"{text}\"")));
     };
     let not_found = || error("InvalidAddress.NotFound", format!("Address '{text}' not found."));
     let (cloud, key) = state.find_address(ip).ok_or_else(not_found)?;
@@ -189,20 +175,12 @@ pub fn allocate(context: &mut Context, call: &Call) -> Result<Reply, ApiError> {
     let addresses = state.cloud(AWS).addresses.all(None);
     let owned = addresses.filter(|(_, address)| address.region == region).count();
     if owned >= state.settings.aws.address_quota {
-        return Err(error(
-            "AddressLimitExceeded",
-            "The maximum number of addresses has been reached.",
-        ));
+        return Err(error("AddressLimitExceeded", "The maximum number of addresses has been reached."));
     }
     let address = match call.params.get("Address") {
         None => unused_address(state),
         Some(text) => {
-            let wrong = |_| {
-                error(
-                    "InvalidParameterValue",
-                    format!("Invalid value '{text}' for Address."),
-                )
-            };
+            let wrong = |_| error("InvalidParameterValue", format!("Invalid value '{text}' for Address."));
             text.parse::<IpAddr>().map_err(wrong)?
         }
     };
@@ -212,20 +190,14 @@ pub fn allocate(context: &mut Context, call: &Call) -> Result<Reply, ApiError> {
     spec.border_group = call.params.get("NetworkBorderGroup").map(str::to_owned);
     spec.tags = call.params.tags();
     World::add_address(state, &spec).map_err(|_| {
-        error(
-            "InvalidAddress.NotFound",
-            format!("Address '{address}' is not available to be allocated."),
-        )
+        error("InvalidAddress.NotFound", format!("Address '{address}' is not available to be allocated."))
     })?;
     Ok(success("AllocateAddress", state.log.last(), |xml| {
         xml.leaf("publicIp", address)
             .leaf("domain", "vpc")
             .optional("allocationId", spec.name.as_ref())
             .leaf("publicIpv4Pool", "amazon")
-            .leaf(
-                "networkBorderGroup",
-                spec.border_group.as_ref().unwrap_or(&region),
-            );
+            .leaf("networkBorderGroup", spec.border_group.as_ref().unwrap_or(&region));
     }))
 }
 
@@ -233,25 +205,16 @@ pub fn allocate(context: &mut Context, call: &Call) -> Result<Reply, ApiError> {
 fn unused_address(state: &State) -> IpAddr {
     let candidates = (1..=254).map(|last| IpAddr::V4(Ipv4Addr::new(203, 0, 113, last)));
     let mut unused = candidates.filter(|ip| state.find_address(*ip).is_none());
-    unused
-        .next()
-        .unwrap_or(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 255)))
+    unused.next().unwrap_or(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 255)))
 }
 
 /// `ReleaseAddress`. One that is in use must be disassociated first.
 pub fn release(context: &mut Context, call: &Call) -> Result<Reply, ApiError> {
     let state = &mut *context.state;
     let id = call.params.required("AllocationId")?;
-    let address = state
-        .cloud(AWS)
-        .addresses
-        .get(id)
-        .ok_or_else(|| no_such(&ALLOCATION, id))?;
+    let address = state.cloud(AWS).addresses.get(id).ok_or_else(|| no_such(&ALLOCATION, id))?;
     if address.holder.is_some() {
-        return Err(error(
-            "InvalidIPAddress.InUse",
-            format!("Address {} is in use.", address.ip),
-        ));
+        return Err(error("InvalidIPAddress.InUse", format!("Address {} is in use.", address.ip)));
     }
     state.remove_address(AWS, id);
     Ok(success("ReleaseAddress", state.log.last(), |xml| {
@@ -263,11 +226,7 @@ pub fn release(context: &mut Context, call: &Call) -> Result<Reply, ApiError> {
 pub fn named<'a>(state: &'a State, params: &Params) -> Result<(String, &'a Address), ApiError> {
     match (params.get("AllocationId"), params.get("PublicIp")) {
         (Some(id), _) => {
-            let found = state
-                .cloud(AWS)
-                .addresses
-                .get(id)
-                .ok_or_else(|| no_such(&ALLOCATION, id))?;
+            let found = state.cloud(AWS).addresses.get(id).ok_or_else(|| no_such(&ALLOCATION, id))?;
             Ok((id.to_owned(), found))
         }
         (None, Some(ip)) => find_by_ip(state, ip),

@@ -30,12 +30,7 @@ pub fn associate(context: &mut Context, call: &Call) -> Result<Reply, ApiError> 
     state.take_from_holder(AWS, &key);
     make_room(state, &interface, slot);
     let id = association_id(state.next_uid());
-    let binding = Binding {
-        id: id.clone(),
-        ip: Some(address.ip),
-        reserved: Some(key),
-        tier: address.tier,
-    };
+    let binding = Binding { id: id.clone(), ip: Some(address.ip), reserved: Some(key), tier: address.tier };
     state.bind(AWS, &interface, slot, binding);
     if let Some(loser) = loser {
         state.aws_auto_assign(&loser);
@@ -57,11 +52,7 @@ pub fn disassociate(context: &mut Context, call: &Call) -> Result<Reply, ApiErro
         None => call.params.required("AssociationId")?.to_owned(),
     };
     let associated = |address: &Address| binding_of(address).as_deref() == Some(id.as_str());
-    let found = state
-        .cloud(AWS)
-        .addresses
-        .all(None)
-        .find(|(_, address)| associated(address));
+    let found = state.cloud(AWS).addresses.all(None).find(|(_, address)| associated(address));
     let Some(address) = found.map(|(_, address)| address.clone()) else {
         return Err(no_such(&ASSOCIATION, &id));
     };
@@ -103,11 +94,7 @@ fn target(state: &State, params: &Params) -> Result<String, ApiError> {
         let message = "Either InstanceId or NetworkInterfaceId must be specified";
         return Err(error("MissingParameter", message));
     };
-    let instance = state
-        .cloud(AWS)
-        .instances
-        .get(id)
-        .ok_or_else(|| no_such(&INSTANCE, id))?;
+    let instance = state.cloud(AWS).instances.get(id).ok_or_else(|| no_such(&INSTANCE, id))?;
     if matches!(instance.state, InstanceState::Pending | InstanceState::Terminated) {
         return Err(not_in_state(id, instance.state));
     }
@@ -144,15 +131,8 @@ fn target_slot(state: &State, interface: &str, params: &Params) -> Result<usize,
     let Some(wanted) = params.get("PrivateIpAddress") else {
         return Ok(0);
     };
-    let slots = state
-        .cloud(AWS)
-        .interfaces
-        .get(interface)
-        .map(|row| row.slots.as_slice());
-    let found = slots
-        .unwrap_or_default()
-        .iter()
-        .position(|slot| slot.private_ip.to_string() == wanted);
+    let slots = state.cloud(AWS).interfaces.get(interface).map(|row| row.slots.as_slice());
+    let found = slots.unwrap_or_default().iter().position(|slot| slot.private_ip.to_string() == wanted);
     found.ok_or_else(|| {
         let message = format!("{wanted} is not a private IP address of network interface {interface}");
         error("InvalidParameterValue", message)
@@ -179,10 +159,7 @@ fn check_taken(
         };
     }
     if let Some(id) = binding_of(address) {
-        let message = format!(
-            "resource {} is already associated with associate-id {id}",
-            address.name
-        );
+        let message = format!("resource {} is already associated with associate-id {id}", address.name);
         return Err(error("Resource.AlreadyAssociated", message));
     }
     let there = state.slot(AWS, interface, slot);
@@ -199,10 +176,7 @@ fn check_taken(
 }
 
 fn of_a_service() -> ApiError {
-    let mut refused = error(
-        "AuthFailure",
-        "You do not have permission to access the specified resource.",
-    );
+    let mut refused = error("AuthFailure", "You do not have permission to access the specified resource.");
     refused.status = 400;
     refused
 }
@@ -213,10 +187,7 @@ fn check_place(state: &State, address: &Address, interface: &str) -> Result<(), 
         return Err(no_such(&INTERFACE, interface));
     };
     if row.no_gateway {
-        let message = format!(
-            "Network {} is not attached to any internet gateway",
-            super::instances::VPC
-        );
+        let message = format!("Network {} is not attached to any internet gateway", super::instances::VPC);
         return Err(error("Gateway.NotAttached", message));
     }
     if row.border_group != address.border_group {
@@ -234,15 +205,8 @@ fn check_place(state: &State, address: &Address, interface: &str) -> Result<(), 
 /// instance, wherever it was on it.
 fn make_room(state: &mut State, interface: &str, slot: usize) {
     state.unbind(AWS, interface, slot);
-    let instance = state
-        .cloud(AWS)
-        .interfaces
-        .get(interface)
-        .and_then(|row| row.instance.clone());
-    for (interface, slot, binding) in instance
-        .map(|key| state.bindings_of(AWS, &key))
-        .unwrap_or_default()
-    {
+    let instance = state.cloud(AWS).interfaces.get(interface).and_then(|row| row.instance.clone());
+    for (interface, slot, binding) in instance.map(|key| state.bindings_of(AWS, &key)).unwrap_or_default() {
         if binding.reserved.is_none() {
             state.unbind(AWS, &interface, slot);
         }

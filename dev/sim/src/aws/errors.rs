@@ -14,10 +14,7 @@ pub fn by_code(code: &str) -> (u16, &'static str) {
         "ServiceUnavailable" | "Unavailable" | "InsufficientCapacity" => {
             (503, "The service is unavailable. Please try again shortly.")
         }
-        "AuthFailure" => (
-            401,
-            "AWS was not able to validate the provided access credentials",
-        ),
+        "AuthFailure" => (401, "AWS was not able to validate the provided access credentials"),
         "RequestExpired" => (400, "Request has expired."),
         _ => (400, "The request could not be fulfilled."),
     }
@@ -33,15 +30,9 @@ pub fn no_such(kind: &Kind, id: &str) -> ApiError {
     let hex = id.strip_prefix(kind.prefix).unwrap_or_default();
     let formed = matches!(hex.len(), 8 | 17) && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
     if formed {
-        error(
-            &format!("{}.NotFound", kind.code),
-            format!("The {} '{id}' does not exist", kind.words),
-        )
+        error(&format!("{}.NotFound", kind.code), format!("The {} '{id}' does not exist", kind.words))
     } else {
-        error(
-            &format!("{}.Malformed", kind.code),
-            format!("Invalid id: \"{id}\""),
-        )
+        error(&format!("{}.Malformed", kind.code), format!("Invalid id: \"{id}\""))
     }
 }
 
@@ -53,36 +44,20 @@ pub struct Kind {
 }
 
 /// Ids of instances.
-pub const INSTANCE: Kind = Kind {
-    prefix: "i-",
-    code: "InvalidInstanceID",
-    words: "instance ID",
-};
+pub const INSTANCE: Kind = Kind { prefix: "i-", code: "InvalidInstanceID", words: "instance ID" };
 /// Ids of interfaces.
-pub const INTERFACE: Kind = Kind {
-    prefix: "eni-",
-    code: "InvalidNetworkInterfaceID",
-    words: "networkInterface ID",
-};
+pub const INTERFACE: Kind =
+    Kind { prefix: "eni-", code: "InvalidNetworkInterfaceID", words: "networkInterface ID" };
 /// Ids of reserved addresses.
-pub const ALLOCATION: Kind = Kind {
-    prefix: "eipalloc-",
-    code: "InvalidAllocationID",
-    words: "allocation ID",
-};
+pub const ALLOCATION: Kind =
+    Kind { prefix: "eipalloc-", code: "InvalidAllocationID", words: "allocation ID" };
 /// Ids of associations.
-pub const ASSOCIATION: Kind = Kind {
-    prefix: "eipassoc-",
-    code: "InvalidAssociationID",
-    words: "association ID",
-};
+pub const ASSOCIATION: Kind =
+    Kind { prefix: "eipassoc-", code: "InvalidAssociationID", words: "association ID" };
 
 /// A parameter that is missing.
 pub fn missing(name: &str) -> ApiError {
-    error(
-        "MissingParameter",
-        format!("The request must contain the parameter {name}"),
-    )
+    error("MissingParameter", format!("The request must contain the parameter {name}"))
 }
 
 /// Writes an error.

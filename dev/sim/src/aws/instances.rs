@@ -67,9 +67,7 @@ impl Seen<'_> {
     }
 
     fn public_ip(&self) -> Option<String> {
-        self.bindings()
-            .find_map(|binding| binding.ip)
-            .map(|ip| ip.to_string())
+        self.bindings().find_map(|binding| binding.ip).map(|ip| ip.to_string())
     }
 
     fn private_ip(&self) -> Option<String> {
@@ -87,9 +85,7 @@ pub fn describe(context: &mut Context, call: &Call) -> Result<Reply, ApiError> {
     let filters = call.params.filters(&INSTANCE_FILTERS)?;
     let instances = &context.state.cloud(AWS).instances;
     for id in &ids {
-        let known = instances
-            .seen(id, context.seen)
-            .filter(|instance| described(context.state, instance));
+        let known = instances.seen(id, context.seen).filter(|instance| described(context.state, instance));
         known.ok_or_else(|| no_such(&INSTANCE, id))?;
     }
     let rows = instances.after(context.seen, "", page.after.as_deref());
@@ -103,11 +99,7 @@ pub fn describe(context: &mut Context, call: &Call) -> Result<Reply, ApiError> {
         .map(|(key, instance)| with_interfaces(context, key, instance))
         .filter(|seen| passes(&filters, &seen.instance.tags, |field| values(seen, field)));
     let items: Vec<Seen> = found.by_ref().take(page.limit).collect();
-    let next = if found.next().is_some() {
-        items.last().map(|last| page_token(last.key))
-    } else {
-        None
-    };
+    let next = if found.next().is_some() { items.last().map(|last| page_token(last.key)) } else { None };
     let account = &context.state.settings.aws.account;
     Ok(success("DescribeInstances", context.state.log.last(), |xml| {
         xml.list("reservationSet", items, |xml, seen| {
@@ -120,12 +112,8 @@ pub fn describe(context: &mut Context, call: &Call) -> Result<Reply, ApiError> {
 /// Instances that were launched by one call, as that call answers.
 pub fn write_launched(context: &Context, ids: &[String]) -> Reply {
     let instances = &context.state.cloud(AWS).instances;
-    let launched = ids
-        .iter()
-        .filter_map(|id| Some((id.as_str(), instances.get(id)?)));
-    let seen: Vec<Seen> = launched
-        .map(|(key, instance)| with_interfaces(context, key, instance))
-        .collect();
+    let launched = ids.iter().filter_map(|id| Some((id.as_str(), instances.get(id)?)));
+    let seen: Vec<Seen> = launched.map(|(key, instance)| with_interfaces(context, key, instance)).collect();
     let account = &context.state.settings.aws.account;
     success("RunInstances", context.state.log.last(), |xml| {
         write_reservation(xml, &seen, account, 0);
@@ -143,11 +131,7 @@ fn with_interfaces<'a>(context: &'a Context, key: &'a str, instance: &'a Instanc
         InstanceState::Terminated => Vec::new(),
         _ => instance.interfaces.iter().filter_map(seen).collect(),
     };
-    Seen {
-        key,
-        instance,
-        interfaces,
-    }
+    Seen { key, instance, interfaces }
 }
 
 fn values(seen: &Seen, field: &str) -> Vec<String> {
@@ -161,11 +145,7 @@ fn values(seen: &Seen, field: &str) -> Vec<String> {
         "ip-address" => seen.public_ip().into_iter().collect(),
         "private-ip-address" => seen.private_ip().into_iter().collect(),
         "network-interface.network-interface-id" => seen.instance.interfaces.clone(),
-        _ => seen
-            .bindings()
-            .filter_map(|binding| binding.ip)
-            .map(|ip| ip.to_string())
-            .collect(),
+        _ => seen.bindings().filter_map(|binding| binding.ip).map(|ip| ip.to_string()).collect(),
     }
 }
 
@@ -189,19 +169,14 @@ fn write_instance(xml: &mut Xml, seen: &Seen, account: &str, turn: usize) {
             xml.leaf("code", code).leaf("name", name);
         })
         .leaf("privateDnsName", dns_name("ip", private.as_deref(), "internal"))
-        .leaf(
-            "dnsName",
-            dns_name("ec2", seen.public_ip().as_deref(), "amazonaws.com"),
-        )
+        .leaf("dnsName", dns_name("ec2", seen.public_ip().as_deref(), "amazonaws.com"))
         .leaf("reason", "")
         .leaf("amiLaunchIndex", 0)
         .node("productCodes", |_| {})
         .leaf("instanceType", "m5.large")
         .leaf("launchTime", time(instance.created))
         .node("placement", |xml| {
-            xml.leaf("availabilityZone", &instance.zone)
-                .leaf("groupName", "")
-                .leaf("tenancy", "default");
+            xml.leaf("availabilityZone", &instance.zone).leaf("groupName", "").leaf("tenancy", "default");
         })
         .node("monitoring", |xml| {
             xml.leaf("state", "disabled");
@@ -218,10 +193,7 @@ fn write_instance(xml: &mut Xml, seen: &Seen, account: &str, turn: usize) {
         .leaf("rootDeviceName", "/dev/xvda")
         .node("blockDeviceMapping", |_| {})
         .leaf("virtualizationType", "hvm")
-        .leaf(
-            "clientToken",
-            instance.client_token.as_deref().unwrap_or_default(),
-        );
+        .leaf("clientToken", instance.client_token.as_deref().unwrap_or_default());
     write_tags(xml, &instance.tags);
     let mut interfaces: Vec<&(&str, &Interface)> = seen.interfaces.iter().collect();
     if !interfaces.is_empty() {
@@ -248,20 +220,16 @@ fn write_interface(xml: &mut Xml, key: &str, interface: &Interface, account: &st
         .leaf("sourceDestCheck", true)
         .node("groupSet", |_| {})
         .node("attachment", |xml| {
-            xml.leaf(
-                "attachmentId",
-                format!("eni-attach-{:017x}", fingerprint(key) >> 4),
-            )
-            .leaf("deviceIndex", interface.index)
-            .leaf("status", "attached")
-            .leaf("attachTime", time(instance.created))
-            .leaf("deleteOnTermination", true)
-            .leaf("networkCardIndex", 0);
+            xml.leaf("attachmentId", format!("eni-attach-{:017x}", fingerprint(key) >> 4))
+                .leaf("deviceIndex", interface.index)
+                .leaf("status", "attached")
+                .leaf("attachTime", time(instance.created))
+                .leaf("deleteOnTermination", true)
+                .leaf("networkCardIndex", 0);
         });
     write_association(xml, first, account, false);
     xml.list("privateIpAddressesSet", &interface.slots, |xml, slot| {
-        xml.leaf("privateIpAddress", slot.private_ip)
-            .leaf("primary", slot.primary);
+        xml.leaf("privateIpAddress", slot.private_ip).leaf("primary", slot.primary);
         write_association(xml, Some(slot), account, false);
     });
     xml.leaf("interfaceType", "interface");
@@ -275,21 +243,10 @@ fn write_association(xml: &mut Xml, slot: Option<&Slot>, account: &str, with_ids
     let Some(ip) = binding.ip else { return };
     xml.node("association", |xml| {
         xml.leaf("publicIp", ip)
-            .leaf(
-                "publicDnsName",
-                dns_name("ec2", Some(&ip.to_string()), "amazonaws.com"),
-            )
-            .leaf(
-                "ipOwnerId",
-                if binding.reserved.is_some() {
-                    account
-                } else {
-                    "amazon"
-                },
-            );
+            .leaf("publicDnsName", dns_name("ec2", Some(&ip.to_string()), "amazonaws.com"))
+            .leaf("ipOwnerId", if binding.reserved.is_some() { account } else { "amazon" });
         if let Some(allocation) = binding.reserved.as_ref().filter(|_| with_ids) {
-            xml.leaf("allocationId", allocation)
-                .leaf("associationId", &binding.id);
+            xml.leaf("allocationId", allocation).leaf("associationId", &binding.id);
         }
     });
 }
@@ -301,38 +258,23 @@ pub fn describe_interfaces(context: &Context, call: &Call) -> Result<Reply, ApiE
     let filters = call.params.filters(&INTERFACE_FILTERS)?;
     let inventory = context.state.cloud(AWS);
     for id in &ids {
-        inventory
-            .interfaces
-            .seen(id, context.seen)
-            .ok_or_else(|| no_such(&INTERFACE, id))?;
+        inventory.interfaces.seen(id, context.seen).ok_or_else(|| no_such(&INTERFACE, id))?;
     }
-    let rows = inventory
-        .interfaces
-        .after(context.seen, "", page.after.as_deref());
+    let rows = inventory.interfaces.after(context.seen, "", page.after.as_deref());
     let mut found = rows.filter(|(key, interface)| {
         (ids.is_empty() || ids.contains(key))
             && call.sees(&interface.region)
             && !context.leaves_out(&[key])
-            && passes(&filters, &interface.tags, |field| {
-                interface_values(context, key, interface, field)
-            })
+            && passes(&filters, &interface.tags, |field| interface_values(context, key, interface, field))
     });
     let items: Vec<(&str, &Interface)> = found.by_ref().take(page.limit).collect();
-    let next = if found.next().is_some() {
-        items.last().map(|(key, _)| page_token(key))
-    } else {
-        None
-    };
-    Ok(success(
-        "DescribeNetworkInterfaces",
-        context.state.log.last(),
-        |xml| {
-            xml.list("networkInterfaceSet", items, |xml, (key, interface)| {
-                write_own_interface(xml, context.state, key, interface);
-            });
-            xml.optional("nextToken", next);
-        },
-    ))
+    let next = if found.next().is_some() { items.last().map(|(key, _)| page_token(key)) } else { None };
+    Ok(success("DescribeNetworkInterfaces", context.state.log.last(), |xml| {
+        xml.list("networkInterfaceSet", items, |xml, (key, interface)| {
+            write_own_interface(xml, context.state, key, interface);
+        });
+        xml.optional("nextToken", next);
+    }))
 }
 
 fn interface_values(context: &Context, key: &str, interface: &Interface, field: &str) -> Vec<String> {
@@ -341,16 +283,12 @@ fn interface_values(context: &Context, key: &str, interface: &Interface, field: 
         "network-interface-id" => vec![key.to_owned()],
         "attachment.instance-id" => interface.instance.iter().cloned().collect(),
         "vpc-id" => vec![VPC.to_owned()],
-        "addresses.private-ip-address" => interface
-            .slots
-            .iter()
-            .map(|slot| slot.private_ip.to_string())
-            .collect(),
+        "addresses.private-ip-address" => {
+            interface.slots.iter().map(|slot| slot.private_ip.to_string()).collect()
+        }
         "association.allocation-id" => bindings.filter_map(|binding| binding.reserved.clone()).collect(),
         "association.association-id" => bindings.map(|binding| binding.id.clone()).collect(),
-        "association.public-ip" => bindings
-            .filter_map(|binding| Some(binding.ip?.to_string()))
-            .collect(),
+        "association.public-ip" => bindings.filter_map(|binding| Some(binding.ip?.to_string())).collect(),
         _ => zone_of(context.state, interface).into_iter().collect(),
     }
 }
@@ -376,30 +314,25 @@ fn write_own_interface(xml: &mut Xml, state: &State, key: &str, interface: &Inte
         .leaf("sourceDestCheck", true)
         .node("groupSet", |_| {})
         .node("attachment", |xml| {
-            xml.leaf(
-                "attachmentId",
-                format!("eni-attach-{:017x}", fingerprint(key) >> 4),
-            )
-            .optional("instanceId", interface.instance.as_ref())
-            .leaf("instanceOwnerId", account)
-            .leaf("deviceIndex", interface.index)
-            .leaf("status", "attached")
-            .leaf("deleteOnTermination", true)
-            .leaf("networkCardIndex", 0);
+            xml.leaf("attachmentId", format!("eni-attach-{:017x}", fingerprint(key) >> 4))
+                .optional("instanceId", interface.instance.as_ref())
+                .leaf("instanceOwnerId", account)
+                .leaf("deviceIndex", interface.index)
+                .leaf("status", "attached")
+                .leaf("deleteOnTermination", true)
+                .leaf("networkCardIndex", 0);
         });
     write_association(xml, first, account, true);
     write_tags(xml, &interface.tags);
     xml.list("privateIpAddressesSet", &interface.slots, |xml, slot| {
-        xml.leaf("privateIpAddress", slot.private_ip)
-            .leaf("primary", slot.primary);
+        xml.leaf("privateIpAddress", slot.private_ip).leaf("primary", slot.primary);
         write_association(xml, Some(slot), account, true);
     });
     xml.leaf("interfaceType", "interface");
 }
 
 fn dns_name(prefix: &str, ip: Option<&str>, domain: &str) -> String {
-    ip.map(|ip| format!("{prefix}-{}.compute.{domain}", ip.replace('.', "-")))
-        .unwrap_or_default()
+    ip.map(|ip| format!("{prefix}-{}.compute.{domain}", ip.replace('.', "-"))).unwrap_or_default()
 }
 
 fn mac(key: &str) -> String {

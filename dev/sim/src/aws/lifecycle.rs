@@ -19,10 +19,7 @@ pub fn run(context: &mut Context, call: &Call) -> Result<Reply, ApiError> {
     params.required("ImageId")?;
     let count = params.required("MaxCount")?;
     let count: usize = count.parse().map_err(|_| {
-        error(
-            "InvalidParameterValue",
-            format!("Value ({count}) for parameter maxCount is invalid."),
-        )
+        error("InvalidParameterValue", format!("Value ({count}) for parameter maxCount is invalid."))
     })?;
     let token = params.get("ClientToken").map(str::to_owned);
     let earlier = launched_with(context.state, token.as_deref());
@@ -34,13 +31,7 @@ pub fn run(context: &mut Context, call: &Call) -> Result<Reply, ApiError> {
     let interfaces = params.count("NetworkInterface").max(1);
     let mut ids = Vec::new();
     for _ in 0..count {
-        ids.push(launch(
-            context.state,
-            &zone,
-            interfaces,
-            token.as_deref(),
-            &call.params.tags(),
-        )?);
+        ids.push(launch(context.state, &zone, interfaces, token.as_deref(), &call.params.tags())?);
     }
     Ok(write_launched(context, &ids))
 }
@@ -70,17 +61,11 @@ fn launch(
     spec.tags = tags.clone();
     World::add_instance(state, &spec).map_err(|fault| error("InvalidParameterValue", fault.to_string()))?;
     let now = state.now();
-    state
-        .cloud_mut(AWS)
-        .instances
-        .edit(&id, now, |row| row.client_token = token.map(str::to_owned));
+    state.cloud_mut(AWS).instances.edit(&id, now, |row| row.client_token = token.map(str::to_owned));
     let key = id.clone();
     let boot = move |state: &mut State| {
-        let pending = state
-            .cloud(AWS)
-            .instances
-            .get(&key)
-            .is_some_and(|row| row.state == InstanceState::Pending);
+        let pending =
+            state.cloud(AWS).instances.get(&key).is_some_and(|row| row.state == InstanceState::Pending);
         if pending {
             state.set_instance_state(AWS, &key, InstanceState::Running);
         }
@@ -96,11 +81,7 @@ pub fn change(context: &mut Context, call: &Call, action: &'static str) -> Resul
     let ids = call.params.list("InstanceId");
     let mut changes = Vec::new();
     for id in &ids {
-        let found = state
-            .cloud(AWS)
-            .instances
-            .get(id)
-            .ok_or_else(|| no_such(&INSTANCE, id))?;
+        let found = state.cloud(AWS).instances.get(id).ok_or_else(|| no_such(&INSTANCE, id))?;
         if found.state == InstanceState::Terminated && action != "TerminateInstances" {
             let message = format!("The instance '{id}' is not in a state from which it can be changed.");
             return Err(error("IncorrectInstanceState", message));

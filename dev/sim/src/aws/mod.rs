@@ -77,17 +77,9 @@ impl Api for Aws {
             let message = format!("The action {name} is not valid for this web service.");
             return Err(errors::error("InvalidAction", message));
         };
-        let target = [
-            "AllocationId",
-            "AssociationId",
-            "PublicIp",
-            "InstanceId.1",
-            "Filter.1.Value.1",
-        ];
+        let target = ["AllocationId", "AssociationId", "PublicIp", "InstanceId.1", "Filter.1.Value.1"];
         let named = target.into_iter().filter_map(|name| params.get(name));
-        let also = ["NetworkInterfaceId", "InstanceId"]
-            .into_iter()
-            .filter_map(|name| params.get(name));
+        let also = ["NetworkInterfaceId", "InstanceId"].into_iter().filter_map(|name| params.get(name));
         Ok(Decoded {
             action,
             target: named.take(1).chain(also).collect::<Vec<_>>().join(" "),

@@ -18,17 +18,12 @@ impl Params {
     /// The parameters in the body or the query of a request.
     pub fn of(http: &HttpRequest) -> Self {
         let body = form_urlencoded::parse(&http.body).into_owned();
-        Self {
-            values: http.query.iter().cloned().chain(body).collect(),
-        }
+        Self { values: http.query.iter().cloned().chain(body).collect() }
     }
 
     /// A parameter that has a value.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.values
-            .get(name)
-            .map(String::as_str)
-            .filter(|value| !value.is_empty())
+        self.values.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
     /// A parameter that must be there.
@@ -48,11 +43,7 @@ impl Params {
 
     /// How many things a list of structures has.
     pub fn count(&self, name: &str) -> usize {
-        let has = |n: &usize| {
-            self.values
-                .keys()
-                .any(|key| key.starts_with(&format!("{name}.{n}.")))
-        };
+        let has = |n: &usize| self.values.keys().any(|key| key.starts_with(&format!("{name}.{n}.")));
         (1..=self.values.len()).take_while(has).count()
     }
 
@@ -60,10 +51,8 @@ impl Params {
     pub fn tags(&self) -> BTreeMap<String, String> {
         let mut tags = BTreeMap::new();
         for n in 1..=self.count("TagSpecification.1.Tag") {
-            let part = |name: &str| {
-                self.get(&format!("TagSpecification.1.Tag.{n}.{name}"))
-                    .unwrap_or_default()
-            };
+            let part =
+                |name: &str| self.get(&format!("TagSpecification.1.Tag.{n}.{name}")).unwrap_or_default();
             tags.insert(part("Key").to_owned(), part("Value").to_owned());
         }
         tags
@@ -76,10 +65,7 @@ impl Params {
             let name = self.required(&format!("Filter.{n}.Name"))?;
             let values = self.list(&format!("Filter.{n}.Value"));
             if !known.contains(&name) && !name.starts_with("tag:") {
-                return Err(error(
-                    "InvalidParameterValue",
-                    format!("The filter '{name}' is invalid"),
-                ));
+                return Err(error("InvalidParameterValue", format!("The filter '{name}' is invalid")));
             }
             if values.len() > LONGEST_FILTER {
                 let message = "The maximum number of filter values specified on a single call is 200";
@@ -93,10 +79,7 @@ impl Params {
     /// Which part of a list is asked for.
     pub fn page(&self, ids: &str) -> Result<Page, ApiError> {
         let Some(limit) = self.get("MaxResults") else {
-            return Ok(Page {
-                limit: usize::MAX,
-                after: None,
-            });
+            return Ok(Page { limit: usize::MAX, after: None });
         };
         if !self.list(ids).is_empty() {
             let message =
@@ -177,11 +160,9 @@ pub fn passes(
     tags: &BTreeMap<String, String>,
     field: impl Fn(&str) -> Vec<String>,
 ) -> bool {
-    filters
-        .iter()
-        .all(|filter| match filter.name.strip_prefix("tag:") {
-            Some(tag) => filter.passes(tags.get(tag).map(std::slice::from_ref).unwrap_or_default()),
-            None if filter.name == "tag-key" => filter.passes(&tags.keys().cloned().collect::<Vec<_>>()),
-            None => filter.passes(&field(&filter.name)),
-        })
+    filters.iter().all(|filter| match filter.name.strip_prefix("tag:") {
+        Some(tag) => filter.passes(tags.get(tag).map(std::slice::from_ref).unwrap_or_default()),
+        None if filter.name == "tag-key" => filter.passes(&tags.keys().cloned().collect::<Vec<_>>()),
+        None => filter.passes(&field(&filter.name)),
+    })
 }

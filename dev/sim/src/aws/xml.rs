@@ -56,10 +56,7 @@ fn escape(text: &str) -> String {
     if !text.contains(['&', '<', '>', '"']) {
         return text.to_owned();
     }
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -16,12 +16,7 @@ pub enum Request {
     /// The power state of an instance.
     InstanceView { id: String },
     /// Writes a whole interface.
-    PutInterface {
-        id: String,
-        body: Value,
-        if_match: Option<String>,
-        api_version: String,
-    },
+    PutInterface { id: String, body: Value, if_match: Option<String>, api_version: String },
     /// Changes the tags of an interface, and nothing else.
     TagInterface { id: String, body: Value },
     /// An operation.
@@ -98,17 +93,9 @@ pub fn decode(http: &HttpRequest) -> Result<Decoded<Request>, ApiError> {
     let lower = path.to_lowercase();
     let segments: Vec<&str> = lower.trim_matches('/').split('/').collect();
     let (scope, resource) = match segments.as_slice() {
-        [
-            "subscriptions",
-            subscription,
-            "resourcegroups",
-            group,
-            "providers",
-            rest @ ..,
-        ] => (
-            format!("/subscriptions/{subscription}/resourcegroups/{group}/"),
-            rest,
-        ),
+        ["subscriptions", subscription, "resourcegroups", group, "providers", rest @ ..] => {
+            (format!("/subscriptions/{subscription}/resourcegroups/{group}/"), rest)
+        }
         ["subscriptions", subscription, "providers", rest @ ..] => {
             (format!("/subscriptions/{subscription}/"), rest)
         }
@@ -119,12 +106,7 @@ pub fn decode(http: &HttpRequest) -> Result<Decoded<Request>, ApiError> {
         [namespace, kind] => {
             let kind = kind_of(namespace, kind)?;
             let page = page(http, path, scope, kind, api_version)?;
-            Ok(decoded(
-                kind.actions().0,
-                path,
-                false,
-                Request::List { kind, page },
-            ))
+            Ok(decoded(kind.actions().0, path, false, Request::List { kind, page }))
         }
         [namespace, kind, _] => one(http, kind_of(namespace, kind)?, path, api_version),
         ["microsoft.compute", "virtualmachines", _, "instanceview"] => {
@@ -133,33 +115,17 @@ pub fn decode(http: &HttpRequest) -> Result<Decoded<Request>, ApiError> {
         }
         ["microsoft.network", "locations", _, "operations", name] => {
             let (id, name) = (path.to_owned(), (*name).to_owned());
-            Ok(decoded(
-                "operations.get",
-                path,
-                false,
-                Request::GetOperation { id, name },
-            ))
+            Ok(decoded("operations.get", path, false, Request::GetOperation { id, name }))
         }
-        [
-            _,
-            "virtualmachinescalesets",
-            _,
-            "virtualmachines",
-            _,
-            "networkinterfaces",
-            _,
-        ] => one(http, Kind::ScaleSetInterface, path, api_version),
+        [_, "virtualmachinescalesets", _, "virtualmachines", _, "networkinterfaces", _] => {
+            one(http, Kind::ScaleSetInterface, path, api_version)
+        }
         _ => Err(not_found(path)),
     }
 }
 
 fn decoded(action: &'static str, target: &str, mutating: bool, request: Request) -> Decoded<Request> {
-    Decoded {
-        action,
-        target: target.to_owned(),
-        mutating,
-        request,
-    }
+    Decoded { action, target: target.to_owned(), mutating, request }
 }
 
 fn one(
@@ -184,10 +150,7 @@ fn one(
             decoded("networkInterfaces.createOrUpdate", path, true, request)
         }
         ("PATCH", Kind::Interface) => {
-            let request = Request::TagInterface {
-                id,
-                body: body(http)?,
-            };
+            let request = Request::TagInterface { id, body: body(http)? };
             decoded("networkInterfaces.updateTags", path, true, request)
         }
         _ => decoded("write", path, true, Request::NotAllowed { id }),
@@ -215,10 +178,7 @@ fn page(
     let after = match http.param("$skiptoken") {
         None => None,
         Some(token) => {
-            let decoded = URL_SAFE
-                .decode(token)
-                .ok()
-                .and_then(|bytes| String::from_utf8(bytes).ok());
+            let decoded = URL_SAFE.decode(token).ok().and_then(|bytes| String::from_utf8(bytes).ok());
             Some(decoded.ok_or_else(|| error("InvalidSkipToken", "The skip token is invalid."))?)
         }
     };
@@ -241,8 +201,5 @@ fn page(
 pub fn next_link(base_url: &str, page: &Page, after: &str) -> String {
     let token = URL_SAFE.encode(after);
     let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
-    format!(
-        "{base_url}{}?api-version={}&%24skiptoken={token}",
-        page.path, page.api_version
-    )
+    format!("{base_url}{}?api-version={}&%24skiptoken={token}", page.path, page.api_version)
 }

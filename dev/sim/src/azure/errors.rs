@@ -6,33 +6,24 @@ use serde_json::json;
 /// Status and message of an error by its code.
 pub fn by_code(code: &str) -> (u16, &'static str) {
     match code {
-        "ExpiredAuthenticationToken" => (
-            401,
-            "The access token expiry UTC time is earlier than current UTC time.",
-        ),
+        "ExpiredAuthenticationToken" => {
+            (401, "The access token expiry UTC time is earlier than current UTC time.")
+        }
         "InvalidAuthenticationToken" => (401, "The access token is invalid."),
-        "AuthorizationFailed" | "LinkedAuthorizationFailed" | "DenyAssignmentAuthorizationFailed" => (
-            403,
-            "The client does not have authorization to perform the action.",
-        ),
+        "AuthorizationFailed" | "LinkedAuthorizationFailed" | "DenyAssignmentAuthorizationFailed" => {
+            (403, "The client does not have authorization to perform the action.")
+        }
         "NotFound" | "ResourceNotFound" | "ResourceGroupNotFound" | "SubscriptionNotFound" => {
             (404, "The resource was not found.")
         }
         "MethodNotAllowed" => (405, "The requested resource does not support this method."),
-        "ScopeLocked" | "Conflict" => (
-            409,
-            "The scope cannot perform the operation because it is locked.",
-        ),
-        "PreconditionFailed" => (
-            412,
-            "The condition specified using HTTP conditional header(s) is not met.",
-        ),
+        "ScopeLocked" | "Conflict" => (409, "The scope cannot perform the operation because it is locked."),
+        "PreconditionFailed" => (412, "The condition specified using HTTP conditional header(s) is not met."),
         "RetryableErrorDueToAnotherOperation" => (429, "Operation is preempted by a more recent operation."),
         "RetryableError" => (429, "A retryable error occurred."),
-        "TooManyRequests" | "SubscriptionRequestsThrottled" | "OperationNotAllowed" => (
-            429,
-            "Too many requests. Please retry after the time in Retry-After.",
-        ),
+        "TooManyRequests" | "SubscriptionRequestsThrottled" | "OperationNotAllowed" => {
+            (429, "Too many requests. Please retry after the time in Retry-After.")
+        }
         "InternalServerError" => (500, "An error occurred."),
         "ServiceUnavailable" | "ServerTimeout" => (503, "The service is unavailable now."),
         _ => (400, "The request is invalid."),

@@ -73,22 +73,10 @@ pub fn put(context: &mut Context, put: &Put) -> Result<Reply, ApiError> {
     }
     if let Some(other) = superseded {
         let message = format!("Operation {other} was canceled and superseded by a more recent operation.");
-        context.state.cancel(
-            &other,
-            Failure::new("CanceledAndSupersededDueToAnotherOperation", message),
-        );
+        context.state.cancel(&other, Failure::new("CanceledAndSupersededDueToAnotherOperation", message));
     }
-    let owns_lock = fails_with
-        .as_ref()
-        .is_none_or(|failure| failure.code != "AnotherOperationInProgress");
-    let accepted = Accepted {
-        key,
-        draft,
-        locks,
-        fails_with,
-        owns_lock,
-        created,
-    };
+    let owns_lock = fails_with.as_ref().is_none_or(|failure| failure.code != "AnotherOperationInProgress");
+    let accepted = Accepted { key, draft, locks, fails_with, owns_lock, created };
     Ok(start(context, put, accepted))
 }
 
@@ -123,13 +111,7 @@ fn start(context: &mut Context, put: &Put, accepted: Accepted) -> Reply {
     let effect: Effect = Box::new(move |state| apply(state, &target, wanted));
     let name = context.state.accept(order, effect);
     if accepted.owns_lock {
-        lock(
-            context.state,
-            &accepted.key,
-            &accepted.locks,
-            &name,
-            accepted.draft,
-        );
+        lock(context.state, &accepted.key, &accepted.locks, &name, accepted.draft);
     }
     let written = context.state.cloud(AZURE).interfaces.get(&accepted.key);
     let body = written.map(|row| write::interface(context.state, &accepted.key, row));
@@ -144,10 +126,7 @@ fn start(context: &mut Context, put: &Put, accepted: Accepted) -> Reply {
     let status = if accepted.created { 201 } else { 200 };
     Reply::json(status, &body.unwrap_or_default())
         .header("azure-asyncoperation", poll)
-        .header(
-            "retry-after",
-            context.state.settings.azure.retry_after.to_string(),
-        )
+        .header("retry-after", context.state.settings.azure.retry_after.to_string())
         .header("x-ms-request-id", name)
 }
 
@@ -183,10 +162,7 @@ fn denied(context: &Context, id: &str) -> ApiError {
 fn read(state: &mut State, put: &Put, existing: Option<&Interface>) -> Result<Draft, ApiError> {
     let location = put.body["location"].as_str().unwrap_or_default();
     if location.is_empty() {
-        return Err(error(
-            "LocationRequired",
-            "The location property is required for this definition.",
-        ));
+        return Err(error("LocationRequired", "The location property is required for this definition."));
     }
     if let Some(row) = existing.filter(|row| !row.region.eq_ignore_ascii_case(location)) {
         let message = format!(
@@ -197,29 +173,16 @@ fn read(state: &mut State, put: &Put, existing: Option<&Interface>) -> Result<Dr
         return Err(error("InvalidResourceLocation", message));
     }
     let properties = &put.body["properties"];
-    let Some(configs) = properties["ipConfigurations"]
-        .as_array()
-        .filter(|list| !list.is_empty())
-    else {
-        let message = format!(
-            "Network interface {} must have one or more IP configurations.",
-            put.id
-        );
-        return Err(error(
-            "NetworkInterfaceMustHaveAtLeastOneIpConfiguration",
-            message,
-        ));
+    let Some(configs) = properties["ipConfigurations"].as_array().filter(|list| !list.is_empty()) else {
+        let message = format!("Network interface {} must have one or more IP configurations.", put.id);
+        return Err(error("NetworkInterfaceMustHaveAtLeastOneIpConfiguration", message));
     };
     let mut slots = Vec::new();
     for (n, config) in configs.iter().enumerate() {
         slots.push(read_config(state, put.id, config, n, existing)?);
     }
     let tags: BTreeMap<String, String> = serde_json::from_value(put.body["tags"].clone()).unwrap_or_default();
-    Ok(Draft {
-        slots,
-        document: pick(properties, &INTERFACE_PROPERTIES),
-        tags,
-    })
+    Ok(Draft { slots, document: pick(properties, &INTERFACE_PROPERTIES), tags })
 }
 
 fn read_config(
@@ -261,12 +224,7 @@ fn reference(state: &State, interface: &str, address: &str) -> Result<Binding, A
     let Some(row) = found.filter(|_| subscription(address) == subscription(interface)) else {
         return Err(no_such_reference(interface, address));
     };
-    Ok(Binding {
-        id: String::new(),
-        ip: Some(row.ip),
-        reserved: Some(key),
-        tier: row.tier.clone(),
-    })
+    Ok(Binding { id: String::new(), ip: Some(row.ip), reserved: Some(key), tier: row.tier.clone() })
 }
 
 fn pick(properties: &Value, names: &[&str]) -> Map<String, Value> {
@@ -288,10 +246,7 @@ fn check_references(
     let mut seen = HashSet::new();
     let mut late = None;
     for slot in &draft.slots {
-        let reserved = slot
-            .binding
-            .as_ref()
-            .and_then(|binding| binding.reserved.as_ref());
+        let reserved = slot.binding.as_ref().and_then(|binding| binding.reserved.as_ref());
         let Some(address_key) = reserved else { continue };
         let Some(address) = state.cloud(AZURE).addresses.get(address_key) else {
             return Err(not_found(address_key));
@@ -308,11 +263,7 @@ fn check_references(
         let own = format!("{key}/ipconfigurations/");
         let holder = write::holder_id(state, address);
         if let Some(holder) = holder.filter(|holder| !holder.to_lowercase().starts_with(&own)) {
-            let refused = in_use(
-                &format!("{id}/ipConfigurations/{}", slot.name),
-                &address.id,
-                &holder,
-            );
+            let refused = in_use(&format!("{id}/ipConfigurations/{}", slot.name), &address.id, &holder);
             match state.settings.azure.in_use_found {
                 Found::AtOnce => return Err(refused),
                 Found::Late => late = Some(Failure::new(&refused.code, refused.message)),
@@ -333,10 +284,7 @@ fn no_such_reference(interface: &str, address: &str) -> ApiError {
 
 /// An interface behind a load balancer takes only public addresses of the load balancer's SKU.
 fn check_sku(state: &State, id: &str, slot: &Slot, sku: &str) -> Result<(), ApiError> {
-    let balanced = slot
-        .document
-        .get("loadBalancerBackendAddressPools")
-        .and_then(Value::as_array);
+    let balanced = slot.document.get("loadBalancerBackendAddressPools").and_then(Value::as_array);
     let behind = balanced.is_some_and(|pools| !pools.is_empty());
     if !behind || state.settings.azure.load_balancer_sku == sku {
         return Ok(());
@@ -344,10 +292,7 @@ fn check_sku(state: &State, id: &str, slot: &Slot, sku: &str) -> Result<(), ApiE
     let message = format!(
         "Different basic sku and standard sku load balancer and public IP address resources are referenced by {id}."
     );
-    Err(error(
-        "DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed",
-        message,
-    ))
+    Err(error("DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed", message))
 }
 
 /// The addresses that a write touches: those that come and those that go.
@@ -391,9 +336,7 @@ fn lock(state: &mut State, key: &str, locks: &[String], operation: &str, draft: 
         row.version += 1;
     });
     for address in locks {
-        inventory
-            .addresses
-            .edit(address, now, |row| row.busy = Some(operation.to_owned()));
+        inventory.addresses.edit(address, now, |row| row.busy = Some(operation.to_owned()));
     }
 }
 
@@ -434,17 +377,13 @@ fn apply(state: &mut State, key: &str, draft: Draft) -> Result<(), Failure> {
         let address = reserved(Some(slot)).and_then(|key| state.cloud(AZURE).addresses.get(&key));
         let holder = address.and_then(|row| Some((row, write::holder_id(state, row)?)));
         if let Some((row, holder)) = holder
-            && !holder
-                .to_lowercase()
-                .starts_with(&format!("{key}/ipconfigurations/"))
+            && !holder.to_lowercase().starts_with(&format!("{key}/ipconfigurations/"))
         {
             let refused = in_use(&write::config_id(&old, &draft.slots[n].name), &row.id, &holder);
             return Err(Failure::new(&refused.code, refused.message));
         }
     }
-    let affected: Vec<usize> = (0..old.slots.len().max(draft.slots.len()))
-        .filter(|n| changed(*n))
-        .collect();
+    let affected: Vec<usize> = (0..old.slots.len().max(draft.slots.len())).filter(|n| changed(*n)).collect();
     for n in &affected {
         state.unbind(AZURE, key, *n);
     }

@@ -42,10 +42,7 @@ impl Api for Azure {
             Request::List { kind, page } => vec![Need::new(kind.read_permission(), &page.path)],
             Request::Get { kind, id, .. } => vec![Need::new(kind.read_permission(), id)],
             Request::InstanceView { id } => {
-                vec![Need::new(
-                    "Microsoft.Compute/virtualMachines/instanceView/read",
-                    id,
-                )]
+                vec![Need::new("Microsoft.Compute/virtualMachines/instanceView/read", id)]
             }
             Request::PutInterface { id, body, .. } => needs_to_write(id, body),
             Request::TagInterface { id, .. } => {
@@ -83,12 +80,7 @@ impl Api for Azure {
     }
 
     fn throttled(too_many: TooMany, state: &State) -> ApiError {
-        let wait = too_many
-            .until
-            .duration_since(state.now())
-            .as_secs_f64()
-            .ceil()
-            .max(1.0);
+        let wait = too_many.until.duration_since(state.now()).as_secs_f64().ceil().max(1.0);
         let message =
             format!("Number of requests exceeded the limit. Please try again after '{wait}' seconds.");
         errors::error("SubscriptionRequestsThrottled", message)
@@ -99,11 +91,7 @@ impl Api for Azure {
     fn error(code: &str, message: Option<&str>, status: Option<u16>) -> ApiError {
         let (known, words) = errors::by_code(code);
         let error = ApiError::new(status.unwrap_or(known), code, message.unwrap_or(words));
-        if error.status == 429 {
-            error.header("retry-after", "1")
-        } else {
-            error
-        }
+        if error.status == 429 { error.header("retry-after", "1") } else { error }
     }
 
     fn answer(request: Request, context: &mut Context) -> Result<Reply, ApiError> {
@@ -117,12 +105,7 @@ impl Api for Azure {
                 let instance = instance.ok_or_else(|| not_found(&id))?;
                 Ok(Reply::json(200, &write::instance_view(instance)))
             }
-            Request::PutInterface {
-                id,
-                body,
-                if_match,
-                api_version,
-            } => {
+            Request::PutInterface { id, body, if_match, api_version } => {
                 let put = interfaces::Put {
                     id: &id,
                     body: &body,
@@ -154,27 +137,15 @@ fn needs_to_write(id: &str, body: &Value) -> Vec<Need> {
         }
     };
     let properties = &body["properties"];
-    join(
-        "networkSecurityGroups/join/action",
-        &properties["networkSecurityGroup"],
-    );
+    join("networkSecurityGroups/join/action", &properties["networkSecurityGroup"]);
     for config in properties["ipConfigurations"].as_array().into_iter().flatten() {
         let config = &config["properties"];
         join("virtualNetworks/subnets/join/action", &config["subnet"]);
         join("publicIPAddresses/join/action", &config["publicIPAddress"]);
         let lists = [
-            (
-                "loadBalancers/backendAddressPools/join/action",
-                "loadBalancerBackendAddressPools",
-            ),
-            (
-                "loadBalancers/inboundNatRules/join/action",
-                "loadBalancerInboundNatRules",
-            ),
-            (
-                "applicationSecurityGroups/joinIpConfiguration/action",
-                "applicationSecurityGroups",
-            ),
+            ("loadBalancers/backendAddressPools/join/action", "loadBalancerBackendAddressPools"),
+            ("loadBalancers/inboundNatRules/join/action", "loadBalancerInboundNatRules"),
+            ("applicationSecurityGroups/joinIpConfiguration/action", "applicationSecurityGroups"),
         ];
         for (action, list) in lists {
             for reference in config[list].as_array().into_iter().flatten() {
@@ -190,18 +161,15 @@ fn get(context: &Context, kind: Kind, id: &str, expand: bool) -> Result<Reply, A
     let state = &*context.state;
     let inventory = state.cloud(Cloud::Azure);
     let written = match kind {
-        Kind::Address => inventory
-            .addresses
-            .seen(&key, context.seen)
-            .map(|row| write::address(state, &key, row)),
-        Kind::Interface | Kind::ScaleSetInterface => inventory
-            .interfaces
-            .seen(&key, context.seen)
-            .map(|row| write::interface(state, &key, row)),
-        Kind::Instance => inventory
-            .instances
-            .seen(&key, context.seen)
-            .map(|row| write::instance(state, row, expand)),
+        Kind::Address => {
+            inventory.addresses.seen(&key, context.seen).map(|row| write::address(state, &key, row))
+        }
+        Kind::Interface | Kind::ScaleSetInterface => {
+            inventory.interfaces.seen(&key, context.seen).map(|row| write::interface(state, &key, row))
+        }
+        Kind::Instance => {
+            inventory.instances.seen(&key, context.seen).map(|row| write::instance(state, row, expand))
+        }
     };
     let written = written.ok_or_else(|| not_found(id))?;
     let etag = written["etag"].as_str().map(str::to_owned);
@@ -216,16 +184,14 @@ fn list(context: &Context, kind: Kind, page: &Page) -> Reply {
     let state = &*context.state;
     let inventory = state.cloud(Cloud::Azure);
     let (value, next) = match kind {
-        Kind::Address => select(context, &inventory.addresses, page, |key, row| {
-            write::address(state, key, row)
-        }),
-        Kind::Instance => select(context, &inventory.instances, page, |_, row| {
-            write::instance(state, row, false)
-        }),
+        Kind::Address => {
+            select(context, &inventory.addresses, page, |key, row| write::address(state, key, row))
+        }
+        Kind::Instance => {
+            select(context, &inventory.instances, page, |_, row| write::instance(state, row, false))
+        }
         Kind::Interface | Kind::ScaleSetInterface => {
-            select(context, &inventory.interfaces, page, |key, row| {
-                write::interface(state, key, row)
-            })
+            select(context, &inventory.interfaces, page, |key, row| write::interface(state, key, row))
         }
     };
     let mut body = json!({ "value": value });
@@ -244,33 +210,22 @@ fn select<T: Clone>(
 ) -> (Vec<Value>, Option<String>) {
     let rows = table.after(context.seen, &page.prefix, page.after.as_deref());
     let mut rows = rows.filter(|(key, _)| key.contains(&page.contains) && !context.leaves_out(&[key]));
-    let found: Vec<(&str, &T)> = rows
-        .by_ref()
-        .take(context.state.settings.azure.page_size.max(1))
-        .collect();
+    let found: Vec<(&str, &T)> = rows.by_ref().take(context.state.settings.azure.page_size.max(1)).collect();
     let more = rows.next().is_some();
     let next = found.last().filter(|_| more);
     let next = next.map(|(key, _)| decode::next_link(context.base_url, page, key));
-    (
-        found.into_iter().map(|(key, row)| write(key, row)).collect(),
-        next,
-    )
+    (found.into_iter().map(|(key, row)| write(key, row)).collect(), next)
 }
 
 fn operation(context: &mut Context, id: &str, name: &str) -> Result<Reply, ApiError> {
     context.state.poll(name);
-    let known = context
-        .state
-        .operations
-        .get(name)
-        .filter(|operation| operation.order.cloud == Cloud::Azure);
+    let known = context.state.operations.get(name).filter(|operation| operation.order.cloud == Cloud::Azure);
     let operation = known.ok_or_else(|| not_found(id))?;
     let reply = Reply::json(200, &write_operation(operation));
     Ok(match operation.status {
-        Status::Pending | Status::Running => reply.header(
-            "retry-after",
-            context.state.settings.azure.retry_after.to_string(),
-        ),
+        Status::Pending | Status::Running => {
+            reply.header("retry-after", context.state.settings.azure.retry_after.to_string())
+        }
         Status::Done | Status::Canceled => reply,
     })
 }

@@ -52,11 +52,7 @@ pub fn address(state: &State, key: &str, row: &Address) -> Value {
         "ddosSettings": { "protectionMode": "VirtualNetworkInherited" },
     });
     if let Some(id) = holder_id(state, row) {
-        let member = if id.contains("/natGateways/") {
-            "natGateway"
-        } else {
-            "ipConfiguration"
-        };
+        let member = if id.contains("/natGateways/") { "natGateway" } else { "ipConfiguration" };
         properties[member] = json!({ "id": id });
     }
     let mut body = json!({
@@ -105,9 +101,7 @@ fn interface_properties(state: &State, key: &str, row: &Interface) -> Value {
     };
     let tag = etag(key, row.version);
     let configs = row.slots.iter();
-    let configs: Vec<Value> = configs
-        .map(|slot| config(state, row, slot, provisioning, &tag))
-        .collect();
+    let configs: Vec<Value> = configs.map(|slot| config(state, row, slot, provisioning, &tag)).collect();
     let mut properties = json!({
         "provisioningState": provisioning,
         "resourceGuid": guid(fingerprint(key)),
@@ -149,10 +143,7 @@ fn config(state: &State, interface: &Interface, slot: &Slot, provisioning: &str,
     for (name, value) in &slot.document {
         properties[name] = value.clone();
     }
-    let reserved = slot
-        .binding
-        .as_ref()
-        .and_then(|binding| binding.reserved.as_ref());
+    let reserved = slot.binding.as_ref().and_then(|binding| binding.reserved.as_ref());
     if let Some(address) = reserved.and_then(|key| state.cloud(Cloud::Azure).addresses.get(key)) {
         properties["publicIPAddress"] = json!({ "id": address.id });
     }
@@ -168,10 +159,7 @@ fn config(state: &State, interface: &Interface, slot: &Slot, provisioning: &str,
 /// An instance.
 pub fn instance(state: &State, row: &Instance, expand: bool) -> Value {
     let settings = &state.settings.azure;
-    let interfaces = row
-        .interfaces
-        .iter()
-        .filter_map(|key| state.cloud(Cloud::Azure).interfaces.get(key));
+    let interfaces = row.interfaces.iter().filter_map(|key| state.cloud(Cloud::Azure).interfaces.get(key));
     let interfaces: Vec<Value> = interfaces
         .map(|interface| {
             let mut reference = json!({ "id": compute_case(state, &interface.id) });

@@ -32,14 +32,8 @@ pub fn add(context: &mut Context, target: &Target, config: &Value) -> Result<Rep
     let (instance, interface) = ready(context.state, target)?;
     let state = &*context.state;
     let wanted = read(state, config)?;
-    if state
-        .slot(GCP, &interface, 0)
-        .is_some_and(|slot| slot.binding.is_some())
-    {
-        return Err(error(
-            "badRequest",
-            "At most one access config currently supported.",
-        ));
+    if state.slot(GCP, &interface, 0).is_some_and(|slot| slot.binding.is_some()) {
+        return Err(error("badRequest", "At most one access config currently supported."));
     }
     let mut discovered = None;
     match wanted.ip {
@@ -93,11 +87,7 @@ pub fn update_interface(context: &mut Context, target: &Target, patch: &Value) -
     }
     let (instance, interface) = ready(context.state, target)?;
     let Some(given) = patch["fingerprint"].as_str() else {
-        return Err(invalid(
-            "resource.fingerprint",
-            "",
-            "Fingerprint must be specified.",
-        ));
+        return Err(invalid("resource.fingerprint", "", "Fingerprint must be specified."));
     };
     if patch.get("accessConfigs").is_some() {
         let why = "Updating this field is not supported; use addAccessConfig and deleteAccessConfig.";
@@ -105,10 +95,7 @@ pub fn update_interface(context: &mut Context, target: &Target, patch: &Value) -
     }
     let row = context.state.cloud(GCP).interfaces.get(&interface);
     if row.is_none_or(|row| fingerprint(row.version) != given) {
-        return Err(error(
-            "conditionNotMet",
-            "Supplied fingerprint does not match current fingerprint.",
-        ));
+        return Err(error("conditionNotMet", "Supplied fingerprint does not match current fingerprint."));
     }
     let order = order(context, target, &instance, None);
     let patch = patch.clone();
@@ -130,19 +117,14 @@ pub fn update_interface(context: &mut Context, target: &Target, patch: &Value) -
 /// The instance and the key of the interface, if both are there and nothing else is being done to them.
 fn ready(state: &State, target: &Target) -> Result<(Instance, String), ApiError> {
     let instances = &state.cloud(GCP).instances;
-    let instance = instances
-        .get(&target.instance)
-        .ok_or_else(|| not_found(&target.instance))?;
+    let instance = instances.get(&target.instance).ok_or_else(|| not_found(&target.instance))?;
     let interface = format!("{}/{}", target.instance, target.interface);
     if state.cloud(GCP).interfaces.get(&interface).is_none() {
         let why = "The referenced network interface does not exist.";
         return Err(invalid("networkInterface", &target.interface, why));
     }
     if state.operations.active_on(GCP, &target.instance).is_some() {
-        return Err(error(
-            "resourceNotReady",
-            format!("The resource '{}' is not ready", target.instance),
-        ));
+        return Err(error("resourceNotReady", format!("The resource '{}' is not ready", target.instance)));
     }
     Ok((instance.clone(), interface))
 }
@@ -161,10 +143,7 @@ fn read(state: &State, config: &Value) -> Result<Wanted, ApiError> {
     Ok(Wanted {
         name: config["name"].as_str().unwrap_or("External NAT").to_owned(),
         ip,
-        tier: config["networkTier"]
-            .as_str()
-            .unwrap_or(&state.settings.gcp.default_tier)
-            .to_owned(),
+        tier: config["networkTier"].as_str().unwrap_or(&state.settings.gcp.default_tier).to_owned(),
     })
 }
 
@@ -253,22 +232,13 @@ fn order(context: &Context, target: &Target, instance: &Instance, discovered: Op
 
 /// The effect of `addAccessConfig`. What was true when it was accepted may not be true any more.
 fn attach(state: &mut State, key: &str, uid: u64, interface: &str, wanted: &Wanted) -> Result<(), Failure> {
-    let instance = state
-        .cloud(GCP)
-        .instances
-        .get(key)
-        .filter(|row| row.uid == uid)
-        .cloned();
+    let instance = state.cloud(GCP).instances.get(key).filter(|row| row.uid == uid).cloned();
     let Some(instance) = instance else {
         let message = format!("The resource '{key}' was not found");
         return Err(Failure::new("RESOURCE_NOT_FOUND", message));
     };
-    let mut binding = Binding {
-        id: wanted.name.clone(),
-        ip: wanted.ip,
-        reserved: None,
-        tier: wanted.tier.clone(),
-    };
+    let mut binding =
+        Binding { id: wanted.name.clone(), ip: wanted.ip, reserved: None, tier: wanted.tier.clone() };
     match wanted.ip {
         None => binding.ip = Some(state.ephemeral_ip(GCP)),
         Some(ip) => match reserved(state, key, &instance, ip) {

@@ -24,10 +24,7 @@ pub fn list(context: &Context, scope: &str, page: &Page) -> Reply {
     let prefix = format!("{scope}/");
     let (found, next) = select(context, &prefix, page);
     let state = &*context.state;
-    let items: Vec<Value> = found
-        .into_iter()
-        .map(|(key, address)| write(state, key, address))
-        .collect();
+    let items: Vec<Value> = found.into_iter().map(|(key, address)| write(state, key, address)).collect();
     let mut body = json!({
         "kind": "compute#addressList",
         "id": scope,
@@ -84,15 +81,9 @@ pub fn list_all(context: &Context, project: &str, page: &Page) -> Reply {
 /// A part of an aggregated list without items says why.
 pub fn empty_scope(scope: &str, unreachable: bool) -> Value {
     let (code, message) = if unreachable {
-        (
-            "UNREACHABLE",
-            format!("The scope '{scope}' could not be reached."),
-        )
+        ("UNREACHABLE", format!("The scope '{scope}' could not be reached."))
     } else {
-        (
-            "NO_RESULTS_ON_PAGE",
-            format!("There are no results for scope '{scope}' on this page."),
-        )
+        ("NO_RESULTS_ON_PAGE", format!("There are no results for scope '{scope}' on this page."))
     };
     json!({ "warning": { "code": code, "message": message, "data": [{ "key": "scope", "value": scope }] } })
 }
@@ -130,30 +121,18 @@ fn values<'a>(state: &State, address: &'a Address, field: &str) -> Values<'a> {
         "networkTier" => vec![address.tier.as_str().into()],
         "ipVersion" => vec![version(address).into()],
         "region" if address.region != "global" => {
-            vec![
-                link(
-                    state,
-                    &format!("projects/{}/regions/{}", project(&address.id), address.region),
-                )
-                .into(),
-            ]
+            vec![link(state, &format!("projects/{}/regions/{}", project(&address.id), address.region)).into()]
         }
         "users" => user(state, address).map(Into::into).into_iter().collect(),
         label => {
-            let value = label
-                .strip_prefix("labels.")
-                .and_then(|label| address.tags.get(label));
+            let value = label.strip_prefix("labels.").and_then(|label| address.tags.get(label));
             value.map(|value| value.as_str().into()).into_iter().collect()
         }
     }
 }
 
 fn status(address: &Address) -> &'static str {
-    if address.holder.is_some() {
-        "IN_USE"
-    } else {
-        "RESERVED"
-    }
+    if address.holder.is_some() { "IN_USE" } else { "RESERVED" }
 }
 
 fn version(address: &Address) -> &'static str {
@@ -173,10 +152,7 @@ fn user(state: &State, address: &Address) -> Option<String> {
         }
         Holder::Other { resource, .. } => {
             let scope = scope_of(&address.id);
-            Some(link(
-                state,
-                &format!("projects/{}/{scope}/{resource}", project(&address.id)),
-            ))
+            Some(link(state, &format!("projects/{}/{scope}/{resource}", project(&address.id))))
         }
     }
 }
@@ -193,16 +169,10 @@ fn scope_of(key: &str) -> String {
 fn scopes(state: &State, project: &str) -> BTreeSet<String> {
     let prefix = format!("projects/{project}/");
     let inventory = state.cloud(Cloud::Gcp);
-    let of_addresses = inventory
-        .addresses
-        .after(None, &prefix, None)
-        .map(|(key, _)| scope_of(key));
+    let of_addresses = inventory.addresses.after(None, &prefix, None).map(|(key, _)| scope_of(key));
     let of_instances = inventory.instances.after(None, &prefix, None);
     let of_instances = of_instances.map(|(_, instance)| format!("regions/{}", instance.region));
-    of_addresses
-        .chain(of_instances)
-        .chain(["global".to_owned()])
-        .collect()
+    of_addresses.chain(of_instances).chain(["global".to_owned()]).collect()
 }
 
 fn write(state: &State, key: &str, address: &Address) -> Value {

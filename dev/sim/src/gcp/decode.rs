@@ -77,12 +77,7 @@ pub fn decode(http: &HttpRequest) -> Result<Decoded<Request>, ApiError> {
         }
         _ => return Err(not_found(&http.path)),
     };
-    Ok(Decoded {
-        action,
-        target: key,
-        mutating: false,
-        request,
-    })
+    Ok(Decoded { action, target: key, mutating: false, request })
 }
 
 /// Makes sense of a read of what is at a key.
@@ -97,17 +92,11 @@ fn read(
         [] => ("projects.get", Request::GetProject { project }),
         ["aggregated", "addresses"] => {
             let page = page(http)?;
-            (
-                "addresses.aggregatedList",
-                Request::AllAddresses { project, page },
-            )
+            ("addresses.aggregatedList", Request::AllAddresses { project, page })
         }
         ["aggregated", "instances"] => {
             let page = page(http)?;
-            (
-                "instances.aggregatedList",
-                Request::AllInstances { project, page },
-            )
+            ("instances.aggregatedList", Request::AllInstances { project, page })
         }
         ["regions", _, "addresses"] => ("addresses.list", list_addresses(key, page(http)?)),
         ["global", "addresses"] => ("globalAddresses.list", list_addresses(key, page(http)?)),
@@ -159,42 +148,25 @@ fn change(
     };
     let decoded_target = format!("{}/{}", target.instance, target.interface);
     let request = match verb {
-        "addAccessConfig" => Request::AddAccessConfig {
-            target,
-            config: body(http)?,
-        },
-        "deleteAccessConfig" => Request::DeleteAccessConfig {
-            target,
-            config: required(http, "accessConfig")?.to_owned(),
-        },
-        _ => Request::UpdateInterface {
-            target,
-            patch: body(http)?,
-        },
+        "addAccessConfig" => Request::AddAccessConfig { target, config: body(http)? },
+        "deleteAccessConfig" => {
+            Request::DeleteAccessConfig { target, config: required(http, "accessConfig")?.to_owned() }
+        }
+        _ => Request::UpdateInterface { target, patch: body(http)? },
     };
-    Ok(Decoded {
-        action,
-        target: decoded_target,
-        mutating: true,
-        request,
-    })
+    Ok(Decoded { action, target: decoded_target, mutating: true, request })
 }
 
 fn required<'a>(http: &'a HttpRequest, name: &str) -> Result<&'a str, ApiError> {
     let missing = || error("required", format!("Required field '{name}' not specified"));
-    http.param(name)
-        .filter(|value| !value.is_empty())
-        .ok_or_else(missing)
+    http.param(name).filter(|value| !value.is_empty()).ok_or_else(missing)
 }
 
 fn body(http: &HttpRequest) -> Result<Value, ApiError> {
     let parsed: Result<Value, _> = serde_json::from_slice(&http.body);
     match parsed {
         Ok(Value::Object(map)) => Ok(Value::Object(map)),
-        Ok(_) | Err(_) => Err(error(
-            "badRequest",
-            "Invalid JSON payload received. Expected an object.",
-        )),
+        Ok(_) | Err(_) => Err(error("badRequest", "Invalid JSON payload received. Expected an object.")),
     }
 }
 
@@ -205,9 +177,7 @@ fn request_id(http: &HttpRequest) -> Result<Option<String>, ApiError> {
     };
     let groups: Vec<&str> = id.split('-').collect();
     let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();
-    let hex = groups
-        .iter()
-        .all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let hex = groups.iter().all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let zero = id.bytes().all(|byte| byte == b'0' || byte == b'-');
     if !hex || zero || lengths != [8, 4, 4, 4, 12] {
         return Err(invalid("requestId", id, "Must be a valid, non-zero UUID."));

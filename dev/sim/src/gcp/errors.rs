@@ -33,10 +33,7 @@ pub fn not_found(path: &str) -> ApiError {
 
 /// A field that has a wrong value.
 pub fn invalid(field: &str, value: &str, why: &str) -> ApiError {
-    error(
-        "invalid",
-        format!("Invalid value for field '{field}': '{value}'. {why}"),
-    )
+    error("invalid", format!("Invalid value for field '{field}': '{value}'. {why}"))
 }
 
 /// A caller that comes too often; there is no `Retry-After`.

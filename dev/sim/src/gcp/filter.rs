@@ -173,11 +173,7 @@ impl Parser {
             self.eat("AND");
             parts.push(self.any()?);
         }
-        Ok(if parts.len() == 1 {
-            parts.remove(0)
-        } else {
-            Filter::All(parts)
-        })
+        Ok(if parts.len() == 1 { parts.remove(0) } else { Filter::All(parts) })
     }
 
     fn any(&mut self) -> Result<Filter, Senseless> {
@@ -195,11 +191,7 @@ impl Parser {
         if self.peek() == Some(&Token::Open) {
             self.at += 1;
             let inner = self.all()?;
-            return if self.next() == Some(Token::Close) {
-                Ok(inner)
-            } else {
-                Err(Senseless)
-            };
+            return if self.next() == Some(Token::Close) { Ok(inner) } else { Err(Senseless) };
         }
         self.comparison()
     }
@@ -236,11 +228,7 @@ fn join_equalities(parts: Vec<Filter>) -> Filter {
             (part, _) => joined.push(part),
         }
     }
-    if joined.len() == 1 {
-        joined.remove(0)
-    } else {
-        Filter::Any(joined)
-    }
+    if joined.len() == 1 { joined.remove(0) } else { Filter::Any(joined) }
 }
 
 fn full_match(pattern: &str) -> Result<Regex, Senseless> {
@@ -286,14 +274,8 @@ mod tests {
 
     #[test]
     fn senseless_filters_are_refused() {
-        for filter in [
-            "address",
-            "address=",
-            "(address=1",
-            "(address eq 1) (status=2)",
-            "address eq [",
-            "=1",
-        ] {
+        for filter in ["address", "address=", "(address=1", "(address eq 1) (status=2)", "address eq [", "=1"]
+        {
             assert!(Filter::parse(filter).is_err(), "{filter}");
         }
     }

@@ -16,10 +16,7 @@ use serde_json::{Map, Value, json};
 pub fn get(context: &Context, key: &str) -> Result<Reply, ApiError> {
     let instances = &context.state.cloud(Cloud::Gcp).instances;
     let instance = instances.seen(key, context.seen).ok_or_else(|| not_found(key))?;
-    Ok(Reply::json(
-        200,
-        &write(context.state, key, instance, context.seen),
-    ))
+    Ok(Reply::json(200, &write(context.state, key, instance, context.seen)))
 }
 
 /// The instances of a zone.
@@ -115,9 +112,7 @@ fn select(context: &Context, prefix: &str, page: &Page) -> (Vec<(String, Value)>
 fn values(value: &Value, path: &str) -> Values<'static> {
     let (first, rest) = path.split_once('.').unwrap_or((path, ""));
     let below = &value[first];
-    let all: Vec<&Value> = below
-        .as_array()
-        .map_or_else(|| vec![below], |list| list.iter().collect());
+    let all: Vec<&Value> = below.as_array().map_or_else(|| vec![below], |list| list.iter().collect());
     let mut found = Values::new();
     for value in all {
         match value {
@@ -171,10 +166,7 @@ fn status(instance: &Instance) -> &'static str {
 
 fn write_interface(state: &State, project: &str, instance: &Instance, interface: &Interface) -> Value {
     let network = format!("projects/{project}/global/networks/default");
-    let subnet = format!(
-        "projects/{project}/regions/{}/subnetworks/default",
-        instance.region
-    );
+    let subnet = format!("projects/{project}/regions/{}/subnetworks/default", instance.region);
     let slot = interface.slots.first();
     let mut body = json!({
         "kind": "compute#networkInterface",

@@ -69,32 +69,20 @@ impl Api for Gcp {
                 needs_to_add(&target.instance, config["natIP"].is_string())
             }
             Request::DeleteAccessConfig { target, .. } => {
-                vec![Need::new(
-                    "compute.instances.deleteAccessConfig",
-                    &target.instance,
-                )]
+                vec![Need::new("compute.instances.deleteAccessConfig", &target.instance)]
             }
             Request::UpdateInterface { target, .. } => {
-                vec![Need::new(
-                    "compute.instances.updateNetworkInterface",
-                    &target.instance,
-                )]
+                vec![Need::new("compute.instances.updateNetworkInterface", &target.instance)]
             }
             Request::GetOperation { zone, name, .. } => {
-                vec![Need::new(
-                    "compute.zoneOperations.get",
-                    format!("{zone}/operations/{name}"),
-                )]
+                vec![Need::new("compute.zoneOperations.get", format!("{zone}/operations/{name}"))]
             }
         }
     }
 
     fn forbidden(need: &Need, _: &Call, _: &State) -> ApiError {
         let (permission, resource) = (&need.permission, &need.resource);
-        errors::error(
-            "forbidden",
-            format!("Required '{permission}' permission for '{resource}'"),
-        )
+        errors::error("forbidden", format!("Required '{permission}' permission for '{resource}'"))
     }
 
     fn throttled(_: TooMany, _: &State) -> ApiError {
@@ -140,10 +128,7 @@ fn needs_to_add(instance: &str, reserved: bool) -> Vec<Need> {
     if reserved {
         needs.push(Need::new("compute.addresses.use", links::project(instance)));
     }
-    needs.push(Need::new(
-        "compute.subnetworks.useExternalIp",
-        links::project(instance),
-    ));
+    needs.push(Need::new("compute.subnetworks.useExternalIp", links::project(instance)));
     needs
 }
 
@@ -151,14 +136,8 @@ fn needs_to_add(instance: &str, reserved: bool) -> Vec<Need> {
 fn time_left(clock: &Clock, state: &State, name: &str) -> Duration {
     let due = state.operations.get(name).and_then(Operation::due);
     let left = due.map(|due| due.duration_since(clock.now()));
-    let left = left
-        .and_then(|left| Duration::try_from(left).ok())
-        .unwrap_or_default();
-    if clock.stands() {
-        Duration::ZERO
-    } else {
-        left.min(LONGEST_WAIT)
-    }
+    let left = left.and_then(|left| Duration::try_from(left).ok()).unwrap_or_default();
+    if clock.stands() { Duration::ZERO } else { left.min(LONGEST_WAIT) }
 }
 
 fn write_project(state: &State, project: &str) -> Reply {

@@ -22,11 +22,7 @@ impl State {
         inventory.by_ip.remove(&address.ip);
         if let Some(holder) = &address.holder {
             let before = Some(self.hold(cloud, address.ip, holder));
-            self.log.note(HoldChange {
-                ip: address.ip,
-                before,
-                after: None,
-            });
+            self.log.note(HoldChange { ip: address.ip, before, after: None });
         }
         Some(address)
     }
@@ -43,11 +39,7 @@ impl State {
             }
         });
         if let Some(address) = reserved {
-            let holder = Holder::Slot {
-                interface: interface.to_owned(),
-                slot,
-                binding: id,
-            };
+            let holder = Holder::Slot { interface: interface.to_owned(), slot, binding: id };
             self.set_holder(cloud, &address, Some(holder));
         }
     }
@@ -76,11 +68,7 @@ impl State {
         };
         let ip = row.ip;
         let held = |holder: Option<&Holder>| holder.map(|holder| self.hold(cloud, ip, holder));
-        let change = HoldChange {
-            ip,
-            before: held(row.holder.as_ref()),
-            after: held(holder.as_ref()),
-        };
+        let change = HoldChange { ip, before: held(row.holder.as_ref()), after: held(holder.as_ref()) };
         self.log.note(change);
         self.cloud_mut(cloud).addresses.edit(address, now, |row| {
             row.version += 1;
@@ -95,12 +83,7 @@ impl State {
 
     /// The interface of an instance that an address goes to when nobody says which.
     pub fn first_interface(&self, cloud: Cloud, instance: &str) -> Option<String> {
-        self.cloud(cloud)
-            .instances
-            .get(instance)?
-            .interfaces
-            .first()
-            .cloned()
+        self.cloud(cloud).instances.get(instance)?.interfaces.first().cloned()
     }
 
     /// Gives the first slot of an instance a public address of the cloud's choice.

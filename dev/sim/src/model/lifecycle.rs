@@ -53,11 +53,7 @@ impl State {
                 self.bind_ephemeral(cloud, &interface, &binding.id);
             }
         }
-        let wants = self
-            .cloud(cloud)
-            .instances
-            .get(key)
-            .is_some_and(|found| found.wants_ephemeral);
+        let wants = self.cloud(cloud).instances.get(key).is_some_and(|found| found.wants_ephemeral);
         if cloud == Cloud::Aws && wants {
             self.aws_auto_assign(key);
         }
@@ -83,9 +79,7 @@ impl State {
         }
         if keep_interfaces {
             for interface in &instance.interfaces {
-                self.cloud_mut(cloud)
-                    .interfaces
-                    .edit(interface, now, |row| row.instance = None);
+                self.cloud_mut(cloud).interfaces.edit(interface, now, |row| row.instance = None);
             }
         } else {
             self.drop_interfaces(cloud, key);
@@ -148,13 +142,7 @@ impl State {
             }
             Ok(())
         };
-        self.later(
-            Cloud::Aws,
-            after,
-            "public address assigned",
-            key,
-            Box::new(assign),
-        );
+        self.later(Cloud::Aws, after, "public address assigned", key, Box::new(assign));
     }
 
     /// The public addresses of an instance: interface, slot and binding.
@@ -165,11 +153,7 @@ impl State {
         };
         let mut found = Vec::new();
         for key in &instance.interfaces {
-            for (n, slot) in inventory
-                .interfaces
-                .get(key)
-                .iter()
-                .flat_map(|row| row.slots.iter().enumerate())
+            for (n, slot) in inventory.interfaces.get(key).iter().flat_map(|row| row.slots.iter().enumerate())
             {
                 found.extend(slot.binding.clone().map(|binding| (key.clone(), n, binding)));
             }
@@ -188,8 +172,6 @@ impl State {
         for interface in &instance.interfaces {
             self.cloud_mut(cloud).interfaces.remove(interface, now);
         }
-        self.cloud_mut(cloud)
-            .instances
-            .edit(key, now, |row| row.interfaces.clear());
+        self.cloud_mut(cloud).instances.edit(key, now, |row| row.interfaces.clear());
     }
 }

@@ -165,9 +165,7 @@ impl State {
 
     /// The key of a reserved address.
     pub fn find_address(&self, ip: IpAddr) -> Option<(Cloud, String)> {
-        Cloud::ALL
-            .into_iter()
-            .find_map(|cloud| Some((cloud, self.cloud(cloud).by_ip.get(&ip)?.clone())))
+        Cloud::ALL.into_iter().find_map(|cloud| Some((cloud, self.cloud(cloud).by_ip.get(&ip)?.clone())))
     }
 
     /// The key of a reserved address of one cloud.
@@ -206,13 +204,9 @@ impl State {
 
     fn hold(&self, cloud: Cloud, ip: IpAddr, holder: &Holder) -> Hold {
         match holder {
-            Holder::Other { resource, .. } => Hold {
-                cloud,
-                ip,
-                holder: resource.clone(),
-                instance_uid: None,
-                interface: None,
-            },
+            Holder::Other { resource, .. } => {
+                Hold { cloud, ip, holder: resource.clone(), instance_uid: None, interface: None }
+            }
             Holder::Slot { interface, .. } => {
                 let inventory = self.cloud(cloud);
                 let instance = inventory
@@ -242,13 +236,9 @@ impl State {
         let Some(instance) = inventory.instances.get(&key) else {
             return false;
         };
-        let interfaces = instance
-            .interfaces
-            .iter()
-            .filter_map(|key| inventory.interfaces.get(key));
-        let mut bindings = interfaces
-            .flat_map(|interface| &interface.slots)
-            .filter_map(|slot| slot.binding.as_ref());
+        let interfaces = instance.interfaces.iter().filter_map(|key| inventory.interfaces.get(key));
+        let mut bindings =
+            interfaces.flat_map(|interface| &interface.slots).filter_map(|slot| slot.binding.as_ref());
         // Azure lets nodes out by their load balancer.
         let other_way = instance.private_egress || cloud == Cloud::Azure;
         other_way || bindings.any(|binding| binding.ip.is_some())
@@ -259,20 +249,13 @@ impl State {
         let now = self.now();
         let inventory = self.cloud_mut(order.cloud);
         let locked = |busy: &Option<String>| busy.as_deref() == Some(operation);
-        if inventory
-            .interfaces
-            .get(&order.target)
-            .is_some_and(|row| locked(&row.busy))
-        {
+        if inventory.interfaces.get(&order.target).is_some_and(|row| locked(&row.busy)) {
             inventory.interfaces.edit(&order.target, now, |interface| {
                 interface.busy = None;
                 interface.draft = None;
                 interface.version += 1;
-                interface.provisioning = if succeeded {
-                    Provisioning::Succeeded
-                } else {
-                    Provisioning::Failed
-                };
+                interface.provisioning =
+                    if succeeded { Provisioning::Succeeded } else { Provisioning::Failed };
             });
         }
         for key in &order.locks {

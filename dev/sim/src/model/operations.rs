@@ -23,10 +23,7 @@ pub struct Failure {
 impl Failure {
     /// A failure with that code and those words.
     pub fn new(code: &str, message: impl Into<String>) -> Self {
-        Self {
-            code: code.to_owned(),
-            message: message.into(),
-        }
+        Self { code: code.to_owned(), message: message.into() }
     }
 }
 
@@ -165,15 +162,8 @@ impl Operations {
             let due = self.by_name.get(name)?.due()?;
             Some((due, Due::Operation(name.clone())))
         });
-        let later = self
-            .later
-            .iter()
-            .enumerate()
-            .map(|(n, later)| (later.due, Due::Later(n)));
-        operations
-            .chain(later)
-            .filter(|(due, _)| *due <= now)
-            .min_by_key(|(due, _)| *due)
+        let later = self.later.iter().enumerate().map(|(n, later)| (later.due, Due::Later(n)));
+        operations.chain(later).filter(|(due, _)| *due <= now).min_by_key(|(due, _)| *due)
     }
 }
 
@@ -306,12 +296,5 @@ impl State {
 /// A number in the form of a GUID.
 pub fn guid(number: u64) -> String {
     let hex = format!("{:016x}{number:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    format!(
-        "{}-{}-{}-{}-{}",
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..]
-    )
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }

@@ -30,9 +30,7 @@ struct Row<T> {
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self {
-            rows: BTreeMap::new(),
-        }
+        Self { rows: BTreeMap::new() }
     }
 }
 
@@ -74,10 +72,7 @@ impl<T: Clone> Table<T> {
         if let Some(row) = self.rows.get_mut(key) {
             return row.push(now, Some(value));
         }
-        let row = Row {
-            past: Vec::new(),
-            latest: (now, Some(value)),
-        };
+        let row = Row { past: Vec::new(), latest: (now, Some(value)) };
         self.rows.insert(key.to_owned(), row);
     }
 
@@ -160,10 +155,6 @@ mod tests {
             table.put("a", second, at(second));
         }
         assert_eq!(table.seen("a", Some(at(4_400))), Some(&4_400));
-        assert!(
-            table.rows["a"].past.len() <= 601,
-            "{}",
-            table.rows["a"].past.len()
-        );
+        assert!(table.rows["a"].past.len() <= 601, "{}", table.rows["a"].past.len());
     }
 }

@@ -24,9 +24,8 @@ pub fn instance(state: &mut State, spec: &InstanceSpec) -> Result<(), WorldError
     }
     let region = spec.region.clone().unwrap_or_else(|| parsed.region());
     let border_group = spec.border_group.clone().unwrap_or_else(|| region.clone());
-    let interfaces: Vec<(String, Interface)> = (0..spec.interfaces)
-        .map(|n| interface(state, &parsed, spec, n, &region, &border_group))
-        .collect();
+    let interfaces: Vec<(String, Interface)> =
+        (0..spec.interfaces).map(|n| interface(state, &parsed, spec, n, &region, &border_group)).collect();
     let now = state.now();
     let instance = Instance {
         provider_id: id,
@@ -61,14 +60,8 @@ pub fn interface(
     border_group: &str,
 ) -> (String, Interface) {
     let (id, name) = interface_id(instance, n);
-    let key = if instance.cloud() == Cloud::Azure {
-        id.to_lowercase()
-    } else {
-        id.clone()
-    };
-    let slots = (0..spec.private_addresses)
-        .map(|slot| new_slot(state, instance, slot))
-        .collect();
+    let key = if instance.cloud() == Cloud::Azure { id.to_lowercase() } else { id.clone() };
+    let slots = (0..spec.private_addresses).map(|slot| new_slot(state, instance, slot)).collect();
     let interface = Interface {
         id,
         instance: Some(instance.key()),
@@ -96,17 +89,8 @@ fn interface_id(instance: &ProviderId, n: usize) -> (String, String) {
             let id = format!("eni-{:017x}", fingerprint(&format!("{id}/{n}")) >> 4);
             (id.clone(), id)
         }
-        ProviderId::Azure {
-            subscription,
-            group,
-            scale_set,
-            name,
-        } => {
-            let nic = if n == 0 {
-                format!("{name}-nic")
-            } else {
-                format!("{name}-nic-{}", n + 1)
-            };
+        ProviderId::Azure { subscription, group, scale_set, name } => {
+            let nic = if n == 0 { format!("{name}-nic") } else { format!("{name}-nic-{}", n + 1) };
             let network =
                 format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network");
             let id = match scale_set {
@@ -130,10 +114,7 @@ fn new_slot(state: &mut State, instance: &ProviderId, n: usize) -> Slot {
 
 /// What Azure's interfaces of cluster nodes usually have, and what a careless write loses.
 fn interface_document(instance: &ProviderId) -> Map<String, Value> {
-    let ProviderId::Azure {
-        subscription, group, ..
-    } = instance
-    else {
+    let ProviderId::Azure { subscription, group, .. } = instance else {
         return Map::new();
     };
     let network = format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network");
@@ -145,10 +126,7 @@ fn interface_document(instance: &ProviderId) -> Map<String, Value> {
 }
 
 fn slot_document(instance: &ProviderId) -> Map<String, Value> {
-    let ProviderId::Azure {
-        subscription, group, ..
-    } = instance
-    else {
+    let ProviderId::Azure { subscription, group, .. } = instance else {
         return Map::new();
     };
     let network = format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network");
@@ -186,22 +164,13 @@ pub fn address(state: &mut State, spec: &AddressSpec) -> Result<(), WorldError> 
         state.set_holder(spec.cloud, &key, Some(Holder::Other { resource, binding }));
         return Ok(());
     };
-    let missing = WorldError::NoHolder {
-        place,
-        address: spec.address,
-        holder: holder.clone(),
-    };
+    let missing = WorldError::NoHolder { place, address: spec.address, holder: holder.clone() };
     let name = spec.access_config.as_deref();
-    state
-        .put_on_instance(spec.cloud, &key, &instance.key(), name)
-        .ok_or(missing)
+    state.put_on_instance(spec.cloud, &key, &instance.key(), name).ok_or(missing)
 }
 
 fn new_address(state: &mut State, spec: &AddressSpec) -> (String, Address) {
-    let region = spec
-        .region
-        .clone()
-        .unwrap_or_else(|| default_region(spec.cloud).to_owned());
+    let region = spec.region.clone().unwrap_or_else(|| default_region(spec.cloud).to_owned());
     let written = spec.address.to_string().replace(['.', ':'], "-");
     let name = spec.name.clone().unwrap_or_else(|| match spec.cloud {
         Cloud::Gcp => format!("ip-{written}"),
@@ -209,11 +178,7 @@ fn new_address(state: &mut State, spec: &AddressSpec) -> (String, Address) {
         Cloud::Azure => format!("pip-{written}"),
     });
     let id = address_id(spec, &region, &name);
-    let key = if spec.cloud == Cloud::Azure {
-        id.to_lowercase()
-    } else {
-        id.clone()
-    };
+    let key = if spec.cloud == Cloud::Azure { id.to_lowercase() } else { id.clone() };
     let tier = spec.tier.clone().unwrap_or_else(|| match spec.cloud {
         Cloud::Gcp => state.settings.gcp.default_tier.clone(),
         Cloud::Aws => "amazon".to_owned(),

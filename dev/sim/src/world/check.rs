@@ -108,10 +108,7 @@ impl World {
         for (caller, id) in &self.callers {
             if provider_id::parse(id).is_none() {
                 let place = format!("callers.{caller}");
-                return Err(WorldError::ProviderId {
-                    place,
-                    id: id.clone(),
-                });
+                return Err(WorldError::ProviderId { place, id: id.clone() });
             }
         }
         Ok(())
@@ -133,19 +130,10 @@ fn check_holder(
     let (address, holder) = (spec.address, holder.clone());
     if instance.cloud() != spec.cloud {
         let cloud = spec.cloud;
-        return Err(WorldError::OtherCloud {
-            place,
-            address,
-            cloud,
-            holder,
-        });
+        return Err(WorldError::OtherCloud { place, address, cloud, holder });
     }
     if !known.contains(&instance.key()) {
-        return Err(WorldError::NoHolder {
-            place,
-            address,
-            holder,
-        });
+        return Err(WorldError::NoHolder { place, address, holder });
     }
     if !holders.insert(instance.key()) {
         return Err(WorldError::TwoOnOne { place, holder });

@@ -112,10 +112,7 @@ pub struct AddressSpec {
 
 /// The id that the simulated cluster gives to the instance of a node.
 fn aws_instance_id(node: &str) -> String {
-    format!(
-        "i-{:017x}",
-        crate::provider_id::fingerprint(node) & 0x0fff_ffff_ffff_ffff
-    )
+    format!("i-{:017x}", crate::provider_id::fingerprint(node) & 0x0fff_ffff_ffff_ffff)
 }
 
 fn running() -> InstanceState {
@@ -169,10 +166,7 @@ impl AddressSpec {
 impl World {
     /// A world of the instances that nodes with these provider IDs run on, without reserved addresses.
     pub fn of_nodes<'a>(provider_ids: impl IntoIterator<Item = &'a str>) -> Self {
-        Self {
-            instances: provider_ids.into_iter().map(InstanceSpec::of).collect(),
-            ..Self::default()
-        }
+        Self { instances: provider_ids.into_iter().map(InstanceSpec::of).collect(), ..Self::default() }
     }
 
     /// A small world to play with: in each cloud three nodes as `cluster up` makes them, and three free
@@ -190,9 +184,8 @@ impl World {
             ];
             for (cloud, node) in Cloud::ALL.into_iter().zip(nodes) {
                 let last = u8::try_from(10 * (cloud as usize + 1) + n).unwrap_or_default();
-                world = world
-                    .instance(InstanceSpec::of(&node))
-                    .address(cloud, Ipv4Addr::new(203, 0, 113, last));
+                world =
+                    world.instance(InstanceSpec::of(&node)).address(cloud, Ipv4Addr::new(203, 0, 113, last));
             }
         }
         world
@@ -274,13 +267,9 @@ impl World {
         for cloud in Cloud::ALL {
             let instances = state.cloud(cloud).instances.all(None);
             let instances = instances.filter(|(_, instance)| instance.state != InstanceState::Terminated);
-            world
-                .instances
-                .extend(instances.map(|(_, instance)| spec_of(state, cloud, instance)));
+            world.instances.extend(instances.map(|(_, instance)| spec_of(state, cloud, instance)));
             let addresses = state.cloud(cloud).addresses.all(None);
-            world
-                .addresses
-                .extend(addresses.map(|(_, address)| address_spec_of(state, cloud, address)));
+            world.addresses.extend(addresses.map(|(_, address)| address_spec_of(state, cloud, address)));
         }
         world
     }

@@ -26,12 +26,7 @@ async fn faults_are_set_listed_and_taken_away() {
     assert_eq!(bed.gcp_get(&Bed::gcp_path(GCP_1)).await.status, 503);
     let listed = get(&bed, "/faults").await.json();
     assert_eq!((&listed[0]["id"], &listed[0]["rule"]["times"]), (&id, &json!(1)));
-    assert_eq!(
-        admin(&bed, Method::DELETE, &format!("/faults/{id}"), &json!({}))
-            .await
-            .status,
-        200
-    );
+    assert_eq!(admin(&bed, Method::DELETE, &format!("/faults/{id}"), &json!({})).await.status, 200);
     assert_eq!(bed.gcp_get(&Bed::gcp_path(GCP_1)).await.status, 200);
     admin(&bed, Method::POST, "/faults", &rule).await;
     admin(&bed, Method::DELETE, "/faults", &json!({})).await;
@@ -58,10 +53,7 @@ async fn every_fault_of_the_script_can_be_set() {
         let answer = admin(&bed, Method::POST, "/faults", &json!({ "fault": fault })).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
     }
-    assert_eq!(
-        get(&bed, "/faults").await.json().as_array().unwrap().len(),
-        faults.len()
-    );
+    assert_eq!(get(&bed, "/faults").await.json().as_array().unwrap().len(), faults.len());
 }
 
 #[tokio::test]
@@ -93,22 +85,11 @@ async fn settings_roles_limits_callers_and_clock_are_set() {
     admin(&bed, Method::PUT, "/roles", &json!({})).await;
     admin(&bed, Method::PUT, "/limits", &json!({ "gcpPerMinute": 1 })).await;
     assert_eq!(bed.gcp_get(&Bed::gcp_path(GCP_1)).await.status, 200);
-    assert_eq!(
-        bed.gcp_get(&Bed::gcp_path(GCP_1)).await.error().1,
-        "rateLimitExceeded"
-    );
+    assert_eq!(bed.gcp_get(&Bed::gcp_path(GCP_1)).await.error().1, "rateLimitExceeded");
     admin(&bed, Method::POST, "/clock", &json!({ "advance": 60 })).await;
-    assert_eq!(
-        get(&bed, "/clock").await.json(),
-        json!({ "now": "2026-01-01T00:01:00Z", "stands": true })
-    );
+    assert_eq!(get(&bed, "/clock").await.json(), json!({ "now": "2026-01-01T00:01:00Z", "stands": true }));
     assert_eq!(bed.gcp_get(&Bed::gcp_path(GCP_1)).await.status, 200);
-    assert_eq!(
-        admin(&bed, Method::PUT, "/callers", &json!({ "me": GCP_1 }))
-            .await
-            .status,
-        200
-    );
+    assert_eq!(admin(&bed, Method::PUT, "/callers", &json!({ "me": GCP_1 })).await.status, 200);
 }
 
 #[tokio::test]
@@ -118,12 +99,7 @@ async fn another_world_can_be_put_in_place() {
     let yaml = "instances:\n- providerID: gce://other/europe-west1-b/vm\n";
     let answer = bed.send(bed.request(Method::PUT, &url).body(yaml)).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
-    assert!(
-        get(&bed, "/world")
-            .await
-            .text
-            .contains("gce://other/europe-west1-b/vm")
-    );
+    assert!(get(&bed, "/world").await.text.contains("gce://other/europe-west1-b/vm"));
     assert_eq!(bed.gcp_get(&Bed::gcp_path(GCP_1)).await.status, 404);
 }
 
@@ -133,10 +109,7 @@ async fn exchanges_are_recorded_on_demand() {
     admin(&bed, Method::POST, "/exchanges", &json!({})).await;
     bed.gcp_get(&Bed::gcp_path(GCP_1)).await;
     let recorded = get(&bed, "/exchanges").await.json();
-    assert_eq!(
-        (recorded.as_array().unwrap().len(), &recorded[0]["action"]),
-        (1, &json!("instances.get"))
-    );
+    assert_eq!((recorded.as_array().unwrap().len(), &recorded[0]["action"]), (1, &json!("instances.get")));
 }
 
 #[tokio::test]
@@ -150,20 +123,8 @@ async fn a_wrong_request_says_what_is_wrong_and_what_to_do() {
             "unknown variant `flood`",
             "GET / shows",
         ),
-        (
-            Method::POST,
-            "/faults",
-            json!({ "on": {} }),
-            "missing field `fault`",
-            "GET / shows an example",
-        ),
-        (
-            Method::DELETE,
-            "/faults/77",
-            json!({}),
-            "there is no fault '77'",
-            "GET /faults lists",
-        ),
+        (Method::POST, "/faults", json!({ "on": {} }), "missing field `fault`", "GET / shows an example"),
+        (Method::DELETE, "/faults/77", json!({}), "there is no fault '77'", "GET /faults lists"),
         (
             Method::POST,
             "/changes",
@@ -192,13 +153,7 @@ async fn a_wrong_request_says_what_is_wrong_and_what_to_do() {
             "unknown field `inUse`",
             "GET / shows",
         ),
-        (
-            Method::POST,
-            "/fault",
-            json!({}),
-            "there is no POST /fault here",
-            "GET / lists what there is",
-        ),
+        (Method::POST, "/fault", json!({}), "there is no POST /fault here", "GET / lists what there is"),
         (
             Method::PUT,
             "/world",
@@ -211,10 +166,7 @@ async fn a_wrong_request_says_what_is_wrong_and_what_to_do() {
         let answer = admin(&bed, method, path, &body).await;
         let message = answer.json()["error"].as_str().unwrap_or_default().to_owned();
         assert!((400..500).contains(&answer.status), "{path}: {}", answer.status);
-        assert!(
-            message.contains(what) && message.contains(hint),
-            "{path}\ngave\n{message}"
-        );
+        assert!(message.contains(what) && message.contains(hint), "{path}\ngave\n{message}");
     }
     let number = get(&bed, "/events?since=x").await.json();
     assert_eq!(number["error"], "since=x is not a number; write since=0 or more");

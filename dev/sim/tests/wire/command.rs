@@ -48,16 +48,10 @@ fn a_wrong_state_file_is_refused_with_its_name_and_the_fault() {
     let output = sim().arg("--state").arg(&path).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
-    assert!(
-        message.contains("world.yaml: instances[0]: 'k3s://node' is no provider ID"),
-        "{message}"
-    );
+    assert!(message.contains("world.yaml: instances[0]: 'k3s://node' is no provider ID"), "{message}");
     let output = sim().args(["--state", "nowhere.yaml"]).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        message.contains("cannot read nowhere.yaml; leave --state out"),
-        "{message}"
-    );
+    assert!(message.contains("cannot read nowhere.yaml; leave --state out"), "{message}");
 }
 
 #[tokio::test]
@@ -67,9 +61,7 @@ async fn a_port_that_is_taken_is_named() {
     let output = sim().args(["--aws", &port]).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(
-        message.contains(&format!(
-            "cannot listen on 127.0.0.1:{port} for aws; choose another port"
-        )),
+        message.contains(&format!("cannot listen on 127.0.0.1:{port} for aws; choose another port")),
         "{message}"
     );
 }

@@ -17,10 +17,7 @@ fn page() -> String {
 #[test]
 fn the_world_file_of_the_page_can_be_started_from() {
     let page = page();
-    let yaml = page
-        .split("```yaml\n")
-        .nth(1)
-        .and_then(|rest| rest.split("```").next());
+    let yaml = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
     let world = World::from_yaml(yaml.expect("a world file")).unwrap();
     assert_eq!((world.instances.len(), world.addresses.len()), (2, 1));
 }
@@ -42,10 +39,7 @@ fn the_page_names_every_fault_and_every_change() {
     let page = page();
     let source = |file: &str| std::fs::read_to_string(root().join("dev/sim/src").join(file)).unwrap();
     let faults = source("faults.rs");
-    let faults = faults
-        .split("=> \"")
-        .skip(1)
-        .filter_map(|rest| rest.split('"').next());
+    let faults = faults.split("=> \"").skip(1).filter_map(|rest| rest.split('"').next());
     let changes = source("changes.rs");
     let changes: Vec<String> = changes
         .split("Change::")
@@ -53,19 +47,13 @@ fn the_page_names_every_fault_and_every_change() {
         .map(|rest| rest.chars().take_while(char::is_ascii_alphabetic).collect())
         .collect();
     for fault in faults {
-        assert!(
-            page.contains(&format!("| `{fault}")),
-            "docs/simulators.md lacks the fault {fault}"
-        );
+        assert!(page.contains(&format!("| `{fault}")), "docs/simulators.md lacks the fault {fault}");
     }
     for change in changes {
         let name = change.chars().fold(String::new(), |name, c| match c {
             c if c.is_ascii_uppercase() && !name.is_empty() => format!("{name}_{}", c.to_ascii_lowercase()),
             c => format!("{name}{}", c.to_ascii_lowercase()),
         });
-        assert!(
-            page.contains(&format!("`{name}`")),
-            "docs/simulators.md lacks the change {name}"
-        );
+        assert!(page.contains(&format!("`{name}`")), "docs/simulators.md lacks the change {name}");
     }
 }

@@ -75,16 +75,11 @@ impl Answer {
     pub fn all(&self, name: &str) -> Vec<String> {
         let (open, close) = (format!("<{name}>"), format!("</{name}>"));
         let parts = self.text.split(&open).skip(1);
-        parts
-            .map(|part| part.split(&close).next().unwrap_or_default().to_owned())
-            .collect()
+        parts.map(|part| part.split(&close).next().unwrap_or_default().to_owned()).collect()
     }
 
     pub fn one(&self, name: &str) -> String {
-        self.all(name)
-            .into_iter()
-            .next()
-            .unwrap_or_else(|| panic!("no {name} in {}", self.text))
+        self.all(name).into_iter().next().unwrap_or_else(|| panic!("no {name} in {}", self.text))
     }
 
     /// Status and code of an error, in whichever cloud's form.
@@ -103,10 +98,7 @@ impl Answer {
         if self.text.starts_with("<?xml") {
             return self.one("Message");
         }
-        self.json()["error"]["message"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
+        self.json()["error"]["message"].as_str().unwrap_or_default().to_owned()
     }
 }
 
@@ -114,10 +106,7 @@ impl Bed {
     pub async fn start(world: World) -> Self {
         Self {
             sim: Sim::start(world).await.expect("simulators"),
-            http: Client::builder()
-                .timeout(Duration::from_secs(10))
-                .build()
-                .expect("a client"),
+            http: Client::builder().timeout(Duration::from_secs(10)).build().expect("a client"),
         }
     }
 
@@ -164,9 +153,7 @@ impl Bed {
 
     pub async fn gcp_address(&self, address: &str) -> Value {
         let name = format!("ip-{}", address.replace('.', "-"));
-        self.gcp_get(&format!("regions/us-central1/addresses/{name}"))
-            .await
-            .json()
+        self.gcp_get(&format!("regions/us-central1/addresses/{name}")).await.json()
     }
 
     pub fn gcp_add(&self, node: &str, config: &Value) -> RequestBuilder {
@@ -175,10 +162,7 @@ impl Bed {
     }
 
     pub fn gcp_delete(&self, node: &str, name: &str) -> RequestBuilder {
-        let path = format!(
-            "{}/deleteAccessConfig?networkInterface=nic0",
-            Self::gcp_path(node)
-        );
+        let path = format!("{}/deleteAccessConfig?networkInterface=nic0", Self::gcp_path(node));
         self.gcp(Method::POST, &path).query(&[("accessConfig", name)])
     }
 
@@ -199,9 +183,7 @@ impl Bed {
     /// Attaches a reserved address to a node that has none of the cloud's choice any more.
     pub async fn gcp_attach(&self, node: &str, address: &str) {
         self.gcp_done(self.gcp_delete(node, "external-nat")).await;
-        let done = self
-            .gcp_done(self.gcp_add(node, &json!({ "natIP": address, "name": "ours" })))
-            .await;
+        let done = self.gcp_done(self.gcp_add(node, &json!({ "natIP": address, "name": "ours" }))).await;
         assert_eq!((&done["status"], &done["error"]), (&json!("DONE"), &Value::Null));
     }
 
@@ -216,9 +198,7 @@ impl Bed {
             .collect();
         let signature =
             "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/eu-west-1/ec2/aws4_request, Signature=0";
-        self.request(Method::POST, &self.sim.aws_url())
-            .header("authorization", signature)
-            .form(&form)
+        self.request(Method::POST, &self.sim.aws_url()).header("authorization", signature).form(&form)
     }
 
     /// Allocation id of an address.
@@ -229,13 +209,8 @@ impl Bed {
 
     /// First interface of an instance.
     pub async fn eni(&self, instance: &str) -> String {
-        let filter = [
-            ("Filter.1.Name", "attachment.instance-id"),
-            ("Filter.1.Value.1", instance),
-        ];
-        self.aws("DescribeNetworkInterfaces", &filter)
-            .await
-            .one("networkInterfaceId")
+        let filter = [("Filter.1.Name", "attachment.instance-id"), ("Filter.1.Value.1", instance)];
+        self.aws("DescribeNetworkInterfaces", &filter).await.one("networkInterfaceId")
     }
 
     /// Associates an address with the first interface of an instance.
@@ -264,24 +239,16 @@ impl Bed {
     }
 
     pub async fn nic(&self, node: &str) -> Value {
-        self.azure_get(&format!("Microsoft.Network/networkInterfaces/{node}-nic"))
-            .await
-            .json()
+        self.azure_get(&format!("Microsoft.Network/networkInterfaces/{node}-nic")).await.json()
     }
 
     pub async fn pip(&self, address: &str) -> Value {
         let name = format!("pip-{}", address.replace('.', "-"));
-        self.azure_get(&format!("Microsoft.Network/publicIPAddresses/{name}"))
-            .await
-            .json()
+        self.azure_get(&format!("Microsoft.Network/publicIPAddresses/{name}")).await.json()
     }
 
     pub fn put_nic(&self, node: &str, nic: &Value) -> RequestBuilder {
-        self.azure(
-            Method::PUT,
-            &format!("Microsoft.Network/networkInterfaces/{node}-nic"),
-        )
-        .json(nic)
+        self.azure(Method::PUT, &format!("Microsoft.Network/networkInterfaces/{node}-nic")).json(nic)
     }
 
     /// The interface of a node with an address on it, or without any.

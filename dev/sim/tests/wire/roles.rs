@@ -37,25 +37,11 @@ const AZURE: [&str; 9] = [
 ];
 
 fn role(cloud: Cloud, permissions: &[&str]) -> Roles {
-    let role = Some(
-        permissions
-            .iter()
-            .map(|&permission| permission.to_owned())
-            .collect(),
-    );
+    let role = Some(permissions.iter().map(|&permission| permission.to_owned()).collect());
     match cloud {
-        Cloud::Gcp => Roles {
-            gcp: role,
-            ..Roles::default()
-        },
-        Cloud::Aws => Roles {
-            aws: role,
-            ..Roles::default()
-        },
-        Cloud::Azure => Roles {
-            azure: role,
-            ..Roles::default()
-        },
+        Cloud::Gcp => Roles { gcp: role, ..Roles::default() },
+        Cloud::Aws => Roles { aws: role, ..Roles::default() },
+        Cloud::Azure => Roles { azure: role, ..Roles::default() },
     }
 }
 
@@ -75,10 +61,7 @@ async fn use_gcp(bed: &Bed) -> Vec<Answer> {
         let answer = bed.send(change).await;
         if answer.status == 200 {
             let name = answer.json()["name"].as_str().unwrap_or_default().to_owned();
-            answers.push(
-                bed.gcp_get(&format!("zones/us-central1-a/operations/{name}"))
-                    .await,
-            );
+            answers.push(bed.gcp_get(&format!("zones/us-central1-a/operations/{name}")).await);
         }
         answers.push(answer);
     }
@@ -92,16 +75,14 @@ async fn use_aws(bed: &Bed) -> Vec<Answer> {
         bed.aws("DescribeInstances", &[("InstanceId.1", I_1)]).await,
         bed.aws("DescribeNetworkInterfaces", &[]).await,
         bed.aws("AssociateAddress", &associate).await,
-        bed.aws("DisassociateAddress", &[("AssociationId", "eipassoc-0")])
-            .await,
+        bed.aws("DisassociateAddress", &[("AssociationId", "eipassoc-0")]).await,
     ]
 }
 
 async fn use_azure(bed: &Bed, nic: &serde_json::Value) -> Vec<Answer> {
     let mut answers = vec![
         bed.azure_get("Microsoft.Network/publicIPAddresses").await,
-        bed.azure_get("Microsoft.Network/networkInterfaces/node-1-nic")
-            .await,
+        bed.azure_get("Microsoft.Network/networkInterfaces/node-1-nic").await,
         bed.azure_get("Microsoft.Compute/virtualMachines/node-1").await,
     ];
     let answer = bed.send(bed.put_nic("node-1", nic)).await;
@@ -114,10 +95,7 @@ async fn use_azure(bed: &Bed, nic: &serde_json::Value) -> Vec<Answer> {
 
 /// Codes of the refusals among the answers.
 fn refusals(answers: &[Answer]) -> Vec<String> {
-    let codes = answers
-        .iter()
-        .filter(|answer| answer.status == 403)
-        .map(|answer| answer.error().1);
+    let codes = answers.iter().filter(|answer| answer.status == 403).map(|answer| answer.error().1);
     codes.collect()
 }
 
@@ -136,18 +114,12 @@ async fn check(cloud: Cloud, permissions: &[&str], codes: &[&str]) {
     assert_eq!(used(&bed, cloud, &nic).await, [""; 0], "the role is enough");
     for withheld in permissions {
         let bed = Bed::small().await;
-        let rest: Vec<&str> = permissions
-            .iter()
-            .copied()
-            .filter(|permission| permission != withheld)
-            .collect();
+        let rest: Vec<&str> =
+            permissions.iter().copied().filter(|permission| permission != withheld).collect();
         bed.sim.set_roles(role(cloud, &rest));
         let refused = used(&bed, cloud, &nic).await;
         assert!(!refused.is_empty(), "{withheld} is not needed");
-        assert!(
-            refused.iter().all(|code| codes.contains(&code.as_str())),
-            "{withheld}: {refused:?}"
-        );
+        assert!(refused.iter().all(|code| codes.contains(&code.as_str())), "{withheld}: {refused:?}");
     }
 }
 
@@ -163,10 +135,5 @@ async fn a_minimal_role_of_aws_is_enough_and_nothing_in_it_too_much() {
 
 #[tokio::test]
 async fn a_minimal_role_of_azure_is_enough_and_nothing_in_it_too_much() {
-    check(
-        Cloud::Azure,
-        &AZURE,
-        &["AuthorizationFailed", "LinkedAuthorizationFailed"],
-    )
-    .await;
+    check(Cloud::Azure, &AZURE, &["AuthorizationFailed", "LinkedAuthorizationFailed"]).await;
 }

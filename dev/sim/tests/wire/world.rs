@@ -21,44 +21,23 @@ async fn a_world_survives_being_written_down() {
 
 #[tokio::test]
 async fn a_node_of_the_simulated_cluster_has_its_instance() {
-    let nodes = [
-        "gce://dev-project/us-central1-a/node-1",
-        "aws:///eu-west-1a/i-00696ecc2207879c3",
-    ];
+    let nodes = ["gce://dev-project/us-central1-a/node-1", "aws:///eu-west-1a/i-00696ecc2207879c3"];
     let world = World::of_nodes(nodes);
     let sim = Sim::start(world).await.unwrap();
-    let found: Vec<String> = sim
-        .world()
-        .instances
-        .into_iter()
-        .map(|instance| instance.provider_id)
-        .collect();
+    let found: Vec<String> = sim.world().instances.into_iter().map(|instance| instance.provider_id).collect();
     assert_eq!(found, nodes);
 }
 
 #[tokio::test]
 async fn instances_and_addresses_come_while_the_clouds_run() {
     let bed = Bed::small().await;
-    bed.sim
-        .add_instance("gce://dev-project/us-central1-c/node-3")
-        .unwrap();
+    bed.sim.add_instance("gce://dev-project/us-central1-c/node-3").unwrap();
     bed.sim.add_address(Cloud::Gcp, ip("203.0.9.9")).unwrap();
     bed.sim.attach(ip("203.0.9.9"), "node-3").unwrap();
     let node = bed.gcp_get("zones/us-central1-c/instances/node-3").await.json();
-    assert_eq!(
-        node["networkInterfaces"][0]["accessConfigs"][0]["natIP"],
-        "203.0.9.9"
-    );
-    let again = bed
-        .sim
-        .add_instance("gce://dev-project/us-central1-c/node-3")
-        .unwrap_err();
-    assert!(
-        again
-            .to_string()
-            .contains("is there already; give it another name"),
-        "{again}"
-    );
+    assert_eq!(node["networkInterfaces"][0]["accessConfigs"][0]["natIP"], "203.0.9.9");
+    let again = bed.sim.add_instance("gce://dev-project/us-central1-c/node-3").unwrap_err();
+    assert!(again.to_string().contains("is there already; give it another name"), "{again}");
 }
 
 #[test]
@@ -107,28 +86,13 @@ fn a_wrong_world_says_what_is_wrong_and_where_and_what_to_do() {
             "instances[0]: an instance has at least one interface",
             "at least one private address",
         ),
-        (
-            "callers: {me: nobody}",
-            "callers.me: 'nobody' is no provider ID",
-            "write gce://",
-        ),
-        (
-            "instances:\n- providerId: gce://p/z-a/n",
-            "line 2",
-            "docs/simulators.md",
-        ),
-        (
-            "addresses:\n- {cloud: gcp, address: 1.2.3}",
-            "line 2",
-            "docs/simulators.md",
-        ),
+        ("callers: {me: nobody}", "callers.me: 'nobody' is no provider ID", "write gce://"),
+        ("instances:\n- providerId: gce://p/z-a/n", "line 2", "docs/simulators.md"),
+        ("addresses:\n- {cloud: gcp, address: 1.2.3}", "line 2", "docs/simulators.md"),
     ];
     for (yaml, what, hint) in cases {
         let message = World::from_yaml(yaml).expect_err(yaml).to_string();
-        assert!(
-            message.contains(what) && message.contains(hint),
-            "{yaml}\ngave\n{message}"
-        );
+        assert!(message.contains(what) && message.contains(hint), "{yaml}\ngave\n{message}");
     }
 }
 

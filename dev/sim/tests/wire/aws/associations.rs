@@ -49,10 +49,7 @@ async fn associating_with_reassociation_takes_the_address_and_kills_the_old_asso
     let second = bed.associate(FREE, I_2, "true").await.one("associationId");
     assert_ne!(first, second);
     assert_eq!(bed.holder(FREE).as_deref(), Some(AWS_2));
-    assert_eq!(
-        disassociate(&bed, &first).await.error(),
-        (400, "InvalidAssociationID.NotFound".into())
-    );
+    assert_eq!(disassociate(&bed, &first).await.error(), (400, "InvalidAssociationID.NotFound".into()));
     assert_eq!(bed.holder(FREE).as_deref(), Some(AWS_2));
 }
 
@@ -73,12 +70,8 @@ async fn what_is_assumed_without_the_flag_depends_on_the_account() {
     let bed = Bed::small().await;
     bed.associate(FREE, I_1, "false").await;
     let (allocation, eni) = (bed.allocation(FREE).await, bed.eni(I_2).await);
-    let params = [
-        ("AllocationId", allocation.as_str()),
-        ("NetworkInterfaceId", eni.as_str()),
-    ];
-    bed.sim
-        .set(|settings| settings.aws.reassociate_by_default = false);
+    let params = [("AllocationId", allocation.as_str()), ("NetworkInterfaceId", eni.as_str())];
+    bed.sim.set(|settings| settings.aws.reassociate_by_default = false);
     let old_account = bed.aws("AssociateAddress", &params).await;
     assert_eq!(old_account.error().1, "Resource.AlreadyAssociated");
     bed.sim.set(|settings| settings.aws.reassociate_by_default = true);
@@ -92,10 +85,7 @@ async fn disassociating_twice_is_not_found_and_has_no_effect() {
     let first = bed.associate(FREE, I_1, "false").await.one("associationId");
     assert_eq!(disassociate(&bed, &first).await.one("return"), "true");
     bed.associate(FREE, I_2, "false").await;
-    assert_eq!(
-        disassociate(&bed, &first).await.error(),
-        (400, "InvalidAssociationID.NotFound".into())
-    );
+    assert_eq!(disassociate(&bed, &first).await.error(), (400, "InvalidAssociationID.NotFound".into()));
     assert_eq!(bed.holder(FREE).as_deref(), Some(AWS_2));
 }
 
@@ -116,20 +106,12 @@ async fn each_association_has_another_id() {
 #[tokio::test]
 async fn an_instance_with_two_interfaces_cannot_be_named_as_the_target() {
     let bed = Bed::small().await;
-    bed.sim
-        .change(&Change::AddInterface {
-            instance: AWS_1.into(),
-        })
-        .unwrap();
+    bed.sim.change(&Change::AddInterface { instance: AWS_1.into() }).unwrap();
     let allocation = bed.allocation(FREE).await;
     let params = [("AllocationId", allocation.as_str()), ("InstanceId", I_1)];
     let answer = bed.aws("AssociateAddress", &params).await;
     assert_eq!(answer.error(), (400, "InvalidInstanceID".into()));
-    assert!(
-        answer
-            .message()
-            .starts_with("There are multiple interfaces attached to instance")
-    );
+    assert!(answer.message().starts_with("There are multiple interfaces attached to instance"));
     let params = [("AllocationId", allocation.as_str()), ("InstanceId", I_2)];
     assert_eq!(bed.aws("AssociateAddress", &params).await.status, 200);
 }
@@ -152,11 +134,7 @@ async fn associating_drops_the_auto_assigned_address() {
 #[tokio::test]
 async fn a_new_auto_assigned_address_comes_only_to_an_instance_with_one_interface() {
     let bed = Bed::small().await;
-    bed.sim
-        .change(&Change::AddInterface {
-            instance: AWS_2.into(),
-        })
-        .unwrap();
+    bed.sim.change(&Change::AddInterface { instance: AWS_2.into() }).unwrap();
     for (address, id) in [(FREE, I_1), (OTHER, I_2)] {
         let association = bed.associate(address, id, "false").await.one("associationId");
         disassociate(&bed, &association).await;
@@ -171,10 +149,7 @@ async fn a_new_auto_assigned_address_comes_only_to_an_instance_with_one_interfac
 #[tokio::test]
 async fn a_pending_instance_is_refused() {
     let bed = Bed::small().await;
-    let change = Change::SetState {
-        instance: AWS_1.into(),
-        state: InstanceState::Pending,
-    };
+    let change = Change::SetState { instance: AWS_1.into(), state: InstanceState::Pending };
     bed.sim.change(&change).unwrap();
     let answer = bed.associate(FREE, I_1, "false").await;
     assert_eq!(answer.error(), (400, "InvalidInstanceID".into()));
@@ -211,21 +186,12 @@ async fn an_address_of_another_border_group_is_refused() {
 #[tokio::test]
 async fn reading_can_be_allowed_and_associating_denied() {
     let bed = Bed::small().await;
-    bed.sim.set_roles(Roles {
-        aws: Some(vec!["ec2:Describe*".into()]),
-        ..Roles::default()
-    });
+    bed.sim.set_roles(Roles { aws: Some(vec!["ec2:Describe*".into()]), ..Roles::default() });
     let answer = bed.associate(FREE, I_1, "false").await;
     assert_eq!(answer.error(), (403, "UnauthorizedOperation".into()));
     let message = answer.message();
-    assert!(
-        message.contains("is not authorized to perform: ec2:AssociateAddress"),
-        "{message}"
-    );
-    let encoded = message
-        .split("Encoded authorization failure message: ")
-        .nth(1)
-        .unwrap();
+    assert!(message.contains("is not authorized to perform: ec2:AssociateAddress"), "{message}");
+    let encoded = message.split("Encoded authorization failure message: ").nth(1).unwrap();
     assert!(encoded.len() > 200, "{encoded}");
     assert_eq!(bed.holder(FREE), None);
 }
@@ -251,22 +217,10 @@ async fn a_repeated_association_is_refused_or_the_same_by_setting() {
         ("NetworkInterfaceId", &eni),
         ("AllowReassociation", "false"),
     ];
-    bed.sim.fault(Rule::once(
-        On::action(Cloud::Aws, "AssociateAddress"),
-        Fault::LostReply,
-    ));
-    bed.try_send(bed.aws_request("AssociateAddress", &params))
-        .await
-        .expect_err("an answer");
+    bed.sim.fault(Rule::once(On::action(Cloud::Aws, "AssociateAddress"), Fault::LostReply));
+    bed.try_send(bed.aws_request("AssociateAddress", &params)).await.expect_err("an answer");
     let association = bed.aws_address(FREE).await.one("associationId");
-    assert_eq!(
-        bed.aws("AssociateAddress", &params).await.error().1,
-        "Resource.AlreadyAssociated"
-    );
-    bed.sim
-        .set(|settings| settings.aws.repeated_associate = Repeated::SameAssociation);
-    assert_eq!(
-        bed.aws("AssociateAddress", &params).await.one("associationId"),
-        association
-    );
+    assert_eq!(bed.aws("AssociateAddress", &params).await.error().1, "Resource.AlreadyAssociated");
+    bed.sim.set(|settings| settings.aws.repeated_associate = Repeated::SameAssociation);
+    assert_eq!(bed.aws("AssociateAddress", &params).await.one("associationId"), association);
 }

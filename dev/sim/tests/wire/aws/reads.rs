@@ -23,10 +23,7 @@ async fn reads_after_a_write_lag_and_disagree() {
         (bed.allocation(FREE).await, bed.eni(I_1).await)
     };
     bed.sim.set(|settings| settings.aws.read_lag = 60.0);
-    let params = [
-        ("AllocationId", allocation.as_str()),
-        ("NetworkInterfaceId", eni.as_str()),
-    ];
+    let params = [("AllocationId", allocation.as_str()), ("NetworkInterfaceId", eni.as_str())];
     bed.aws("AssociateAddress", &params).await;
     bed.sim.advance(Duration::from_secs(30));
     let mut seen = Vec::new();
@@ -34,10 +31,7 @@ async fn reads_after_a_write_lag_and_disagree() {
         seen.push(bed.aws_address(FREE).await.all("associationId").len());
     }
     assert!(seen.contains(&0) && seen.contains(&1), "{seen:?}");
-    assert!(
-        seen.windows(2).any(|pair| pair == [1, 0]),
-        "a later read never showed less: {seen:?}"
-    );
+    assert!(seen.windows(2).any(|pair| pair == [1, 0]), "a later read never showed less: {seen:?}");
     bed.sim.advance(Duration::from_secs(31));
     for _ in 0..20 {
         assert_eq!(bed.aws_address(FREE).await.all("associationId").len(), 1);
@@ -51,15 +45,9 @@ async fn an_unknown_address_fails_the_parameter_but_not_the_filter() {
     let by_parameter = [("PublicIp.1", FREE), ("PublicIp.2", "192.0.2.77")];
     let answer = bed.aws("DescribeAddresses", &by_parameter).await;
     assert_eq!(answer.error(), (400, "InvalidAddress.NotFound".into()));
-    let by_filter = [
-        ("Filter.1.Name", "public-ip"),
-        ("Filter.1.Value.1", FREE),
-        ("Filter.1.Value.2", "192.0.2.77"),
-    ];
-    assert_eq!(
-        bed.aws("DescribeAddresses", &by_filter).await.all("publicIp"),
-        [FREE]
-    );
+    let by_filter =
+        [("Filter.1.Name", "public-ip"), ("Filter.1.Value.1", FREE), ("Filter.1.Value.2", "192.0.2.77")];
+    assert_eq!(bed.aws("DescribeAddresses", &by_filter).await.all("publicIp"), [FREE]);
 }
 
 // 10. EC2 user guide on filtering: at most 200 values.
@@ -69,10 +57,7 @@ async fn more_than_two_hundred_filter_values_are_refused() {
     let names: Vec<String> = (1..=201).map(|n| format!("Filter.1.Value.{n}")).collect();
     let mut params = vec![("Filter.1.Name", "public-ip")];
     params.extend(names.iter().map(|name| (name.as_str(), FREE)));
-    assert_eq!(
-        bed.aws("DescribeAddresses", &params).await.error(),
-        (400, "FilterLimitExceeded".into())
-    );
+    assert_eq!(bed.aws("DescribeAddresses", &params).await.error(), (400, "FilterLimitExceeded".into()));
     params.pop();
     assert_eq!(bed.aws("DescribeAddresses", &params).await.status, 200);
 }
@@ -81,33 +66,17 @@ async fn more_than_two_hundred_filter_values_are_refused() {
 #[tokio::test]
 async fn each_action_has_its_token_bucket() {
     let bed = Bed::small().await;
-    let bucket = Bucket {
-        burst: 2.0,
-        per_second: 1.0,
-    };
-    let aws = Some(Buckets {
-        read: bucket,
-        write: bucket,
-    });
-    bed.sim.set_limits(Limits {
-        aws,
-        ..Limits::default()
-    });
+    let bucket = Bucket { burst: 2.0, per_second: 1.0 };
+    let aws = Some(Buckets { read: bucket, write: bucket });
+    bed.sim.set_limits(Limits { aws, ..Limits::default() });
     let mut statuses = Vec::new();
     for _ in 0..3 {
         statuses.push(bed.aws("DescribeAddresses", &[]).await);
     }
-    assert_eq!(
-        statuses.iter().map(|answer| answer.status).collect::<Vec<_>>(),
-        [200, 200, 503]
-    );
+    assert_eq!(statuses.iter().map(|answer| answer.status).collect::<Vec<_>>(), [200, 200, 503]);
     assert_eq!(statuses[2].error().1, "RequestLimitExceeded");
     assert_eq!(statuses[2].header("retry-after"), None);
-    assert_eq!(
-        bed.aws("DescribeInstances", &[]).await.status,
-        200,
-        "another action has another bucket"
-    );
+    assert_eq!(bed.aws("DescribeInstances", &[]).await.status, 200, "another action has another bucket");
     bed.sim.advance(Duration::from_secs(1));
     assert_eq!(bed.aws("DescribeAddresses", &[]).await.status, 200);
 }
@@ -116,11 +85,7 @@ async fn each_action_has_its_token_bucket() {
 #[tokio::test]
 async fn the_order_of_interfaces_changes() {
     let bed = Bed::small().await;
-    bed.sim
-        .change(&Change::AddInterface {
-            instance: AWS_1.into(),
-        })
-        .unwrap();
+    bed.sim.change(&Change::AddInterface { instance: AWS_1.into() }).unwrap();
     let mut orders = HashSet::new();
     for _ in 0..20 {
         let answer = instance(&bed, I_1).await;
@@ -137,21 +102,14 @@ async fn a_terminated_instance_is_described_for_an_hour_and_frees_its_address() 
     let bed = Bed::small().await;
     bed.associate(FREE, I_1, "false").await;
     bed.sim.terminate_instance(AWS_1).unwrap();
-    assert_eq!(
-        bed.aws_address(FREE).await.all("associationId").len(),
-        1,
-        "freed after a while only"
-    );
+    assert_eq!(bed.aws_address(FREE).await.all("associationId").len(), 1, "freed after a while only");
     bed.sim.advance(Duration::from_secs(5));
     assert_eq!(bed.aws_address(FREE).await.all("associationId").len(), 0);
     let described = instance(&bed, I_1).await;
     assert_eq!(described.all("name"), ["terminated"]);
     assert_eq!(described.all("networkInterfaceId").len(), 0);
     bed.sim.advance(Duration::from_hours(1));
-    assert_eq!(
-        instance(&bed, I_1).await.error(),
-        (400, "InvalidInstanceID.NotFound".into())
-    );
+    assert_eq!(instance(&bed, I_1).await.error(), (400, "InvalidInstanceID.NotFound".into()));
 }
 
 // 18. EC2 guide on stopping: an elastic address stays.
@@ -169,32 +127,16 @@ async fn a_stopped_instance_keeps_its_address() {
 #[tokio::test]
 async fn credentials_can_expire_mid_run() {
     let bed = Bed::small().await;
-    let on = On {
-        caller: Some("AKIDEXAMPLE".into()),
-        ..On::default()
-    };
-    let fault = Fault::Error {
-        code: "RequestExpired".into(),
-        message: None,
-        status: None,
-    };
+    let on = On { caller: Some("AKIDEXAMPLE".into()), ..On::default() };
+    let fault = Fault::Error { code: "RequestExpired".into(), message: None, status: None };
     bed.sim.fault(Rule::always(on, fault).after(1));
     assert_eq!(bed.aws("DescribeAddresses", &[]).await.status, 200);
     for _ in 0..2 {
-        assert_eq!(
-            bed.aws("DescribeAddresses", &[]).await.error(),
-            (400, "RequestExpired".into())
-        );
+        assert_eq!(bed.aws("DescribeAddresses", &[]).await.error(), (400, "RequestExpired".into()));
     }
-    let other = bed.request(
-        reqwest::Method::GET,
-        &format!("{}/?Action=DescribeAddresses", bed.sim.aws_url()),
-    );
-    assert_eq!(
-        bed.send(other).await.status,
-        200,
-        "another caller has other credentials"
-    );
+    let other =
+        bed.request(reqwest::Method::GET, &format!("{}/?Action=DescribeAddresses", bed.sim.aws_url()));
+    assert_eq!(bed.send(other).await.status, 200, "another caller has other credentials");
 }
 
 // 25. Replies in the wild have both forms.
@@ -202,15 +144,9 @@ async fn credentials_can_expire_mid_run() {
 async fn an_unassociated_address_has_empty_or_no_fields() {
     let bed = Bed::small().await;
     assert_eq!(bed.aws_address(FREE).await.all("associationId").len(), 0);
-    bed.sim
-        .set(|settings| settings.aws.unassociated = Unassociated::Empty);
+    bed.sim.set(|settings| settings.aws.unassociated = Unassociated::Empty);
     let address = bed.aws_address(FREE).await;
-    for field in [
-        "associationId",
-        "instanceId",
-        "networkInterfaceId",
-        "privateIpAddress",
-    ] {
+    for field in ["associationId", "instanceId", "networkInterfaceId", "privateIpAddress"] {
         assert_eq!(address.one(field), "", "{field}");
     }
 }
@@ -226,14 +162,10 @@ async fn instances_come_in_pages() {
     let first = bed.aws("DescribeInstances", &[("MaxResults", "7")]).await;
     assert_eq!(first.all("reservationId").len(), 7);
     let token = first.one("nextToken");
-    let rest = bed
-        .aws("DescribeInstances", &[("MaxResults", "7"), ("NextToken", &token)])
-        .await;
+    let rest = bed.aws("DescribeInstances", &[("MaxResults", "7"), ("NextToken", &token)]).await;
     assert_eq!(rest.all("reservationId").len(), 5);
     assert_eq!(rest.all("nextToken").len(), 0);
-    let combined = bed
-        .aws("DescribeInstances", &[("MaxResults", "7"), ("InstanceId.1", I_1)])
-        .await;
+    let combined = bed.aws("DescribeInstances", &[("MaxResults", "7"), ("InstanceId.1", I_1)]).await;
     assert_eq!(combined.error(), (400, "InvalidParameterCombination".into()));
     let small = bed.aws("DescribeInstances", &[("MaxResults", "4")]).await;
     assert_eq!(small.error(), (400, "InvalidParameterValue".into()));
@@ -246,10 +178,7 @@ async fn a_sixth_address_is_over_the_quota() {
     for _ in 0..3 {
         assert_eq!(bed.aws("AllocateAddress", &[("Domain", "vpc")]).await.status, 200);
     }
-    assert_eq!(
-        bed.aws("AllocateAddress", &[]).await.error(),
-        (400, "AddressLimitExceeded".into())
-    );
+    assert_eq!(bed.aws("AllocateAddress", &[]).await.error(), (400, "AddressLimitExceeded".into()));
 }
 
 // Identity. EC2 error page: ids of the wrong form are told from those that name nothing.
@@ -268,8 +197,5 @@ async fn things_of_another_region_are_not_seen() {
     abroad.region = Some("us-east-1".into());
     let bed = Bed::start(small_world().reserved(abroad)).await;
     let seen = bed.aws("DescribeAddresses", &[]).await.all("publicIp");
-    assert_eq!(
-        seen.iter().map(String::as_str).collect::<HashSet<_>>(),
-        HashSet::from([FREE, OTHER])
-    );
+    assert_eq!(seen.iter().map(String::as_str).collect::<HashSet<_>>(), HashSet::from([FREE, OTHER]));
 }

@@ -16,8 +16,7 @@ fn put_action() -> On {
 }
 
 fn slow(bed: &Bed) {
-    bed.sim
-        .set(|settings| settings.azure.operation = Pace::Seconds(10.0));
+    bed.sim.set(|settings| settings.azure.operation = Pace::Seconds(10.0));
 }
 
 // 3. Azure/azure-rest-api-specs issue 1220: 200 with Azure-AsyncOperation, never 202.
@@ -54,17 +53,9 @@ async fn during_an_operation_the_interface_is_updating_and_shows_old_or_new() {
         assert_eq!(bed.pip(FREE).await["properties"]["ipConfiguration"], Value::Null);
     }
     bed.sim.advance(Duration::from_secs(10));
-    assert_eq!(
-        bed.nic("node-1").await["properties"]["provisioningState"],
-        "Succeeded"
-    );
+    assert_eq!(bed.nic("node-1").await["properties"]["provisioningState"], "Succeeded");
     let holder = bed.pip(FREE).await["properties"]["ipConfiguration"]["id"].clone();
-    assert!(
-        holder
-            .as_str()
-            .unwrap()
-            .ends_with("/networkInterfaces/node-1-nic/ipConfigurations/ipconfig1")
-    );
+    assert!(holder.as_str().unwrap().ends_with("/networkInterfaces/node-1-nic/ipConfigurations/ipconfig1"));
 }
 
 // 6. The same code was seen as the end of an operation.
@@ -89,10 +80,7 @@ async fn an_address_taken_between_accept_and_effect_fails_the_operation() {
     let nic = bed.nic_with("node-2", Some(FREE)).await;
     let answer = bed.send(bed.put_nic("node-2", &nic)).await;
     bed.sim.attach(ip(FREE), &azure_node("node-1")).unwrap();
-    assert_eq!(
-        bed.azure_poll(&answer).await.json()["error"]["code"],
-        "PublicIPAddressInUse"
-    );
+    assert_eq!(bed.azure_poll(&answer).await.json()["error"]["code"], "PublicIPAddressInUse");
     assert_eq!(bed.holder(FREE), Some(azure_node("node-1")));
 }
 
@@ -104,17 +92,9 @@ async fn a_write_of_a_busy_interface_or_address_is_refused_with_429() {
     let nic = bed.nic_with("node-1", Some(FREE)).await;
     bed.send(bed.put_nic("node-1", &nic)).await;
     let expected = (429, "RetryableErrorDueToAnotherOperation".to_owned());
-    assert_eq!(
-        bed.send(bed.put_nic("node-1", &nic)).await.error(),
-        expected,
-        "the interface is busy"
-    );
+    assert_eq!(bed.send(bed.put_nic("node-1", &nic)).await.error(), expected, "the interface is busy");
     let other = bed.nic_with("node-2", Some(FREE)).await;
-    assert_eq!(
-        bed.send(bed.put_nic("node-2", &other)).await.error(),
-        expected,
-        "the address is busy"
-    );
+    assert_eq!(bed.send(bed.put_nic("node-2", &other)).await.error(), expected, "the address is busy");
     let unrelated = bed.nic_with("node-2", Some(OTHER)).await;
     assert_eq!(bed.send(bed.put_nic("node-2", &unrelated)).await.status, 200);
 }
@@ -130,15 +110,9 @@ async fn a_write_of_a_busy_interface_can_fail_late() {
     let second = bed.send(bed.put_nic("node-1", &nic)).await;
     assert_eq!(second.status, 200);
     bed.sim.advance(Duration::from_secs(10));
-    assert_eq!(
-        bed.azure_poll(&second).await.json()["error"]["code"],
-        "AnotherOperationInProgress"
-    );
+    assert_eq!(bed.azure_poll(&second).await.json()["error"]["code"], "AnotherOperationInProgress");
     assert_eq!(bed.azure_poll(&first).await.json()["status"], "Succeeded");
-    assert_eq!(
-        bed.nic("node-1").await["properties"]["provisioningState"],
-        "Succeeded"
-    );
+    assert_eq!(bed.nic("node-1").await["properties"]["provisioningState"], "Succeeded");
 }
 
 // 9. kubernetes-sigs/cloud-provider-azure knows the code: the earlier write is given up.
@@ -147,34 +121,22 @@ async fn a_later_write_can_supersede_an_earlier_one() {
     let bed = Bed::small().await;
     slow(&bed);
     bed.sim.set(|settings| settings.azure.busy = Busy::Supersede);
-    let first = bed
-        .send(bed.put_nic("node-1", &bed.nic_with("node-1", Some(FREE)).await))
-        .await;
-    let second = bed
-        .send(bed.put_nic("node-1", &bed.nic_with("node-1", Some(OTHER)).await))
-        .await;
+    let first = bed.send(bed.put_nic("node-1", &bed.nic_with("node-1", Some(FREE)).await)).await;
+    let second = bed.send(bed.put_nic("node-1", &bed.nic_with("node-1", Some(OTHER)).await)).await;
     let superseded = bed.azure_poll(&first).await.json();
     assert_eq!(superseded["status"], "Canceled");
-    assert_eq!(
-        superseded["error"]["code"],
-        "CanceledAndSupersededDueToAnotherOperation"
-    );
+    assert_eq!(superseded["error"]["code"], "CanceledAndSupersededDueToAnotherOperation");
     bed.sim.advance(Duration::from_secs(10));
     assert_eq!(bed.azure_poll(&second).await.json()["status"], "Succeeded");
-    assert_eq!(
-        (bed.holder(FREE), bed.holder(OTHER)),
-        (None, Some(azure_node("node-1")))
-    );
+    assert_eq!((bed.holder(FREE), bed.holder(OTHER)), (None, Some(azure_node("node-1"))));
 }
 
 // 21. Network troubleshooting page: a resource in state Failed is repaired by writing it again.
 #[tokio::test]
 async fn a_failed_interface_is_repaired_by_the_next_put() {
     let bed = Bed::small().await;
-    let fault = Fault::LateFailure {
-        code: "InternalServerError".into(),
-        message: "An error occurred.".into(),
-    };
+    let fault =
+        Fault::LateFailure { code: "InternalServerError".into(), message: "An error occurred.".into() };
     bed.sim.fault(Rule::once(put_action(), fault));
     let nic = bed.nic_with("node-1", Some(FREE)).await;
     let answer = bed.send(bed.put_nic("node-1", &nic)).await;
@@ -183,32 +145,21 @@ async fn a_failed_interface_is_repaired_by_the_next_put() {
     assert_eq!(failed["properties"]["provisioningState"], "Failed");
     assert_eq!(reference(&failed), &Value::Null);
     bed.azure_attach("node-1", FREE).await;
-    assert_eq!(
-        bed.nic("node-1").await["properties"]["provisioningState"],
-        "Succeeded"
-    );
+    assert_eq!(bed.nic("node-1").await["properties"]["provisioningState"], "Succeeded");
 }
 
 // 23. Seen by clients: the operation is not found although the write is done.
 #[tokio::test]
 async fn the_operation_can_be_not_found() {
     let bed = Bed::small().await;
-    let fault = Fault::Error {
-        code: "NotFound".into(),
-        message: None,
-        status: None,
-    };
-    bed.sim
-        .fault(Rule::always(On::action(Cloud::Azure, "operations.get"), fault));
+    let fault = Fault::Error { code: "NotFound".into(), message: None, status: None };
+    bed.sim.fault(Rule::always(On::action(Cloud::Azure, "operations.get"), fault));
     slow(&bed);
     let nic = bed.nic_with("node-1", Some(FREE)).await;
     let answer = bed.send(bed.put_nic("node-1", &nic)).await;
     bed.sim.advance(Duration::from_secs(10));
     assert_eq!(bed.azure_poll(&answer).await.error(), (404, "NotFound".into()));
-    assert_eq!(
-        bed.nic("node-1").await["properties"]["provisioningState"],
-        "Succeeded"
-    );
+    assert_eq!(bed.nic("node-1").await["properties"]["provisioningState"], "Succeeded");
     assert_eq!(bed.holder(FREE), Some(azure_node("node-1")));
 }
 
@@ -217,24 +168,14 @@ async fn the_operation_can_be_not_found() {
 async fn a_token_can_expire_while_an_operation_is_polled() {
     let bed = Bed::small().await;
     bed.sim.set(|settings| settings.azure.operation = Pace::Polls(2));
-    let on = On {
-        caller: Some("old-token".into()),
-        ..On::action(Cloud::Azure, "operations.get")
-    };
-    let fault = Fault::Error {
-        code: "ExpiredAuthenticationToken".into(),
-        message: None,
-        status: None,
-    };
+    let on = On { caller: Some("old-token".into()), ..On::action(Cloud::Azure, "operations.get") };
+    let fault = Fault::Error { code: "ExpiredAuthenticationToken".into(), message: None, status: None };
     bed.sim.fault(Rule::always(on, fault).after(1));
     let nic = bed.nic_with("node-1", Some(FREE)).await;
     let answer = bed.send(bed.put_nic("node-1", &nic)).await;
     let url = answer.header("azure-asyncoperation").unwrap();
     let poll = async |token: &str| bed.send(bed.request(Method::GET, url).bearer_auth(token)).await;
     assert_eq!(poll("old-token").await.json()["status"], "InProgress");
-    assert_eq!(
-        poll("old-token").await.error(),
-        (401, "ExpiredAuthenticationToken".into())
-    );
+    assert_eq!(poll("old-token").await.error(), (401, "ExpiredAuthenticationToken".into()));
     assert_eq!(poll("new-token").await.json()["status"], "Succeeded");
 }

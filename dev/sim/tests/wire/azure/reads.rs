@@ -16,17 +16,9 @@ async fn the_address_of_a_nat_gateway_shows_no_ip_configuration() {
     let bed = Bed::start(small_world().reserved(held)).await;
     let properties = bed.pip("203.0.9.9").await["properties"].clone();
     assert_eq!(properties["ipConfiguration"], Value::Null);
-    assert!(
-        properties["natGateway"]["id"]
-            .as_str()
-            .unwrap()
-            .ends_with("/natGateways/egress")
-    );
+    assert!(properties["natGateway"]["id"].as_str().unwrap().ends_with("/natGateways/egress"));
     let nic = bed.nic_with("node-1", Some("203.0.9.9")).await;
-    assert_eq!(
-        bed.send(bed.put_nic("node-1", &nic)).await.error().1,
-        "PublicIPAddressInUse"
-    );
+    assert_eq!(bed.send(bed.put_nic("node-1", &nic)).await.error().1, "PublicIPAddressInUse");
 }
 
 // 14. Public IP addresses, List reference: nextLink, and no filter.
@@ -35,9 +27,7 @@ async fn lists_come_in_pages_and_take_no_filter() {
     let mut world = small_world();
     world.settings.azure.page_size = 2;
     let mut world = world.address(Cloud::Azure, [203, 0, 3, 3]);
-    world = world
-        .address(Cloud::Azure, [203, 0, 3, 4])
-        .address(Cloud::Azure, [203, 0, 3, 5]);
+    world = world.address(Cloud::Azure, [203, 0, 3, 4]).address(Cloud::Azure, [203, 0, 3, 5]);
     let bed = Bed::start(world).await;
     let subscription = GROUP.split("/resourceGroups").next().unwrap();
     let path = format!("{subscription}/providers/Microsoft.Network/publicIPAddresses{API}");
@@ -58,22 +48,14 @@ async fn lists_come_in_pages_and_take_no_filter() {
 #[tokio::test]
 async fn ids_differ_in_case_between_the_apis() {
     let bed = Bed::small().await;
-    let vm = bed
-        .azure_get("Microsoft.Compute/virtualMachines/node-1")
-        .await
-        .json();
-    let of_compute = vm["properties"]["networkProfile"]["networkInterfaces"][0]["id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let vm = bed.azure_get("Microsoft.Compute/virtualMachines/node-1").await.json();
+    let of_compute =
+        vm["properties"]["networkProfile"]["networkInterfaces"][0]["id"].as_str().unwrap().to_owned();
     let of_network = bed.nic("node-1").await["id"].as_str().unwrap().to_owned();
     assert_ne!(of_compute, of_network);
     assert!(of_compute.eq_ignore_ascii_case(&of_network));
     let url = format!("{}{}{API}", bed.sim.azure_url(), of_compute.to_uppercase());
-    assert_eq!(
-        bed.send(bed.request(Method::GET, &url)).await.json()["name"],
-        "node-1-nic"
-    );
+    assert_eq!(bed.send(bed.request(Method::GET, &url)).await.json()["name"], "node-1-nic");
 }
 
 // 16. Network API: interfaces of uniform scale sets can only be read.
@@ -87,10 +69,7 @@ async fn the_interface_of_a_uniform_scale_set_cannot_be_written() {
     let put = bed.azure(Method::PUT, path).json(&nic.json());
     assert_eq!(bed.send(put).await.error(), (405, "MethodNotAllowed".into()));
     let standalone = "Microsoft.Network/networkInterfaces/0-nic";
-    assert_eq!(
-        bed.azure_get(standalone).await.error(),
-        (404, "ResourceNotFound".into())
-    );
+    assert_eq!(bed.azure_get(standalone).await.error(), (404, "ResourceNotFound".into()));
 }
 
 // 17. Azure RBAC troubleshooting page: three codes of 403.
@@ -105,11 +84,7 @@ async fn missing_linked_and_denied_permissions_are_three_codes() {
     bed.sim.set_roles(role(&["*/read"]));
     let missing = bed.send(bed.put_nic("node-1", &nic)).await;
     assert_eq!(missing.error(), (403, "AuthorizationFailed".into()));
-    assert!(
-        missing
-            .message()
-            .contains("'Microsoft.Network/networkInterfaces/write'")
-    );
+    assert!(missing.message().contains("'Microsoft.Network/networkInterfaces/write'"));
     let all_but_address = [
         "Microsoft.Network/networkInterfaces/write",
         "Microsoft.Network/networkSecurityGroups/join/action",
@@ -120,9 +95,7 @@ async fn missing_linked_and_denied_permissions_are_three_codes() {
     let linked = bed.send(bed.put_nic("node-1", &nic)).await;
     assert_eq!(linked.error(), (403, "LinkedAuthorizationFailed".into()));
     assert!(
-        linked
-            .message()
-            .contains("'Microsoft.Network/publicIPAddresses/join/action' on the linked scope(s)")
+        linked.message().contains("'Microsoft.Network/publicIPAddresses/join/action' on the linked scope(s)")
     );
     bed.sim.set_roles(Roles::default());
     bed.sim.set(|settings| settings.azure.deny_writes = true);
@@ -134,32 +107,16 @@ async fn missing_linked_and_denied_permissions_are_three_codes() {
 #[tokio::test]
 async fn throttling_says_when_to_return_and_an_early_return_prolongs_it() {
     let bed = Bed::small().await;
-    let bucket = Bucket {
-        burst: 1.0,
-        per_second: 0.5,
-    };
-    let azure = Some(Buckets {
-        read: bucket,
-        write: bucket,
-    });
-    bed.sim.set_limits(Limits {
-        azure,
-        ..Limits::default()
-    });
-    let get = async || {
-        bed.azure_get("Microsoft.Network/networkInterfaces/node-1-nic")
-            .await
-    };
+    let bucket = Bucket { burst: 1.0, per_second: 0.5 };
+    let azure = Some(Buckets { read: bucket, write: bucket });
+    bed.sim.set_limits(Limits { azure, ..Limits::default() });
+    let get = async || bed.azure_get("Microsoft.Network/networkInterfaces/node-1-nic").await;
     assert_eq!(get().await.status, 200);
     let refused = get().await;
     assert_eq!(refused.error(), (429, "SubscriptionRequestsThrottled".into()));
     assert_eq!(refused.header("retry-after"), Some("2"));
     bed.sim.advance(Duration::from_secs(1));
-    assert_eq!(
-        get().await.header("retry-after"),
-        Some("2"),
-        "one second too early"
-    );
+    assert_eq!(get().await.header("retry-after"), Some("2"), "one second too early");
     bed.sim.advance(Duration::from_secs(1));
     assert_eq!(get().await.status, 429, "the first wait would be over");
     bed.sim.advance(Duration::from_secs(2));
@@ -172,12 +129,7 @@ async fn a_deleted_machine_can_leave_its_interface_behind_with_the_address() {
     let bed = Bed::small().await;
     bed.azure_attach("node-1", FREE).await;
     let instance = azure_node("node-1");
-    bed.sim
-        .change(&Change::TerminateInstance {
-            instance,
-            keep_interfaces: true,
-        })
-        .unwrap();
+    bed.sim.change(&Change::TerminateInstance { instance, keep_interfaces: true }).unwrap();
     let vm = bed.azure_get("Microsoft.Compute/virtualMachines/node-1").await;
     assert_eq!(vm.error(), (404, "ResourceNotFound".into()));
     let nic = bed.nic("node-1").await;
@@ -191,10 +143,7 @@ async fn a_deleted_machine_can_leave_its_interface_behind_with_the_address() {
 async fn the_primary_flag_can_be_absent() {
     let bed = Bed::small().await;
     let flag = async || {
-        let vm = bed
-            .azure_get("Microsoft.Compute/virtualMachines/node-1")
-            .await
-            .json();
+        let vm = bed.azure_get("Microsoft.Compute/virtualMachines/node-1").await.json();
         vm["properties"]["networkProfile"]["networkInterfaces"][0]["properties"]["primary"].clone()
     };
     assert_eq!(flag().await, true);
@@ -207,23 +156,11 @@ async fn the_primary_flag_can_be_absent() {
 async fn the_power_state_is_in_the_instance_view() {
     let bed = Bed::small().await;
     bed.sim.stop_instance(&azure_node("node-1")).unwrap();
-    let path = format!(
-        "{}{GROUP}/Microsoft.Compute/virtualMachines/node-1{API}",
-        bed.sim.azure_url()
-    );
+    let path = format!("{}{GROUP}/Microsoft.Compute/virtualMachines/node-1{API}", bed.sim.azure_url());
     let plain = bed.send(bed.request(Method::GET, &path)).await.json();
     assert_eq!(plain["properties"]["instanceView"], Value::Null);
-    let expanded = bed
-        .send(bed.request(Method::GET, &format!("{path}&$expand=instanceView")))
-        .await
-        .json();
-    assert_eq!(
-        expanded["properties"]["instanceView"]["statuses"][1]["code"],
-        "PowerState/deallocated"
-    );
-    let view = bed
-        .azure_get("Microsoft.Compute/virtualMachines/node-1/instanceView")
-        .await
-        .json();
+    let expanded = bed.send(bed.request(Method::GET, &format!("{path}&$expand=instanceView"))).await.json();
+    assert_eq!(expanded["properties"]["instanceView"]["statuses"][1]["code"], "PowerState/deallocated");
+    let view = bed.azure_get("Microsoft.Compute/virtualMachines/node-1/instanceView").await.json();
     assert_eq!(view["statuses"][1]["code"], "PowerState/deallocated");
 }

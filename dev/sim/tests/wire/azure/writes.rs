@@ -17,10 +17,7 @@ async fn what_a_put_leaves_out_is_reset() {
     let properties = nic["properties"].as_object_mut().unwrap();
     properties.remove("enableAcceleratedNetworking");
     let config = &mut properties["ipConfigurations"][0]["properties"];
-    config
-        .as_object_mut()
-        .unwrap()
-        .remove("loadBalancerBackendAddressPools");
+    config.as_object_mut().unwrap().remove("loadBalancerBackendAddressPools");
     let answer = bed.send(bed.put_nic("node-1", &nic)).await;
     bed.azure_poll(&answer).await;
     let after = bed.nic("node-1").await;
@@ -69,11 +66,7 @@ async fn if_match_refuses_a_stale_etag_and_a_header_called_etag_means_nothing() 
     let bed = Bed::small().await;
     let nic = bed.nic_with("node-1", Some(FREE)).await;
     let read = nic["etag"].as_str().unwrap().to_owned();
-    bed.sim
-        .change(&Change::TouchInterface {
-            interface: "node-1-nic".into(),
-        })
-        .unwrap();
+    bed.sim.change(&Change::TouchInterface { interface: "node-1-nic".into() }).unwrap();
     let stale = bed.put_nic("node-1", &nic).header("If-Match", &read);
     assert_eq!(bed.send(stale).await.error(), (412, "PreconditionFailed".into()));
     let ignored = bed.send(bed.put_nic("node-1", &nic).header("ETag", &read)).await;
@@ -102,23 +95,14 @@ async fn the_etag_changes_with_every_write_whoever_wrote() {
     let mut tags = vec![bed.nic("node-1").await["etag"].clone()];
     bed.azure_attach("node-1", FREE).await;
     tags.push(bed.nic("node-1").await["etag"].clone());
-    bed.sim
-        .change(&Change::TouchInterface {
-            interface: "node-1-nic".into(),
-        })
-        .unwrap();
+    bed.sim.change(&Change::TouchInterface { interface: "node-1-nic".into() }).unwrap();
     tags.push(bed.nic("node-1").await["etag"].clone());
     let path = "Microsoft.Network/networkInterfaces/node-1-nic";
-    bed.send(bed.azure(Method::PATCH, path).json(&json!({ "tags": {} })))
-        .await;
+    bed.send(bed.azure(Method::PATCH, path).json(&json!({ "tags": {} }))).await;
     tags.push(bed.nic("node-1").await["etag"].clone());
     tags.dedup();
     assert_eq!(tags.len(), 4);
-    assert_eq!(
-        bed.nic("node-1").await["etag"],
-        tags[3],
-        "reading changes nothing"
-    );
+    assert_eq!(bed.nic("node-1").await["etag"], tags[3], "reading changes nothing");
 }
 
 // 12. kubernetes-sigs/cloud-provider-azure writes interfaces without If-Match: what it read before is
@@ -129,10 +113,7 @@ async fn another_writer_can_erase_the_reference_with_what_it_read_before() {
     bed.sim.advance(Duration::from_mins(1));
     bed.azure_attach("node-1", FREE).await;
     bed.sim.advance(Duration::from_secs(5));
-    let change = Change::OverwriteInterface {
-        interface: "node-1-nic".into(),
-        seconds_ago: 10.0,
-    };
+    let change = Change::OverwriteInterface { interface: "node-1-nic".into(), seconds_ago: 10.0 };
     bed.sim.change(&change).unwrap();
     assert_eq!(reference(&bed.nic("node-1").await), &Value::Null);
     assert_eq!(bed.holder(FREE), None);
@@ -146,10 +127,7 @@ async fn an_address_of_another_sku_than_the_load_balancers_is_refused() {
     let bed = Bed::start(small_world().reserved(basic)).await;
     let nic = bed.nic_with("node-1", Some("203.0.9.9")).await;
     let expected = "DifferentSkuLoadBalancersAndPublicIPAddressNotAllowed";
-    assert_eq!(
-        bed.send(bed.put_nic("node-1", &nic)).await.error(),
-        (400, expected.into())
-    );
+    assert_eq!(bed.send(bed.put_nic("node-1", &nic)).await.error(), (400, expected.into()));
 }
 
 // 20. Traces in MicrosoftDocs/azure-docs pull request 114616 and microsoft/CromwellOnAzure issue 231.
@@ -161,17 +139,11 @@ async fn an_address_of_another_region_or_subscription_is_refused() {
     foreign.owner = Some("00000000-0000-0000-0000-000000000002/other".into());
     let bed = Bed::start(small_world().reserved(abroad).reserved(foreign)).await;
     let mut nic = bed.nic_with("node-1", Some("203.0.9.8")).await;
-    assert_eq!(
-        bed.send(bed.put_nic("node-1", &nic)).await.error(),
-        (400, "InvalidResourceReference".into())
-    );
+    assert_eq!(bed.send(bed.put_nic("node-1", &nic)).await.error(), (400, "InvalidResourceReference".into()));
     let foreign = "/subscriptions/00000000-0000-0000-0000-000000000002/resourceGroups/other/providers\
                    /Microsoft.Network/publicIPAddresses/pip-203-0-9-9";
     nic["properties"]["ipConfigurations"][0]["properties"]["publicIPAddress"] = json!({ "id": foreign });
-    assert_eq!(
-        bed.send(bed.put_nic("node-1", &nic)).await.error(),
-        (400, "InvalidResourceReference".into())
-    );
+    assert_eq!(bed.send(bed.put_nic("node-1", &nic)).await.error(), (400, "InvalidResourceReference".into()));
 }
 
 // Moving takes two writes: the second interface cannot take what the first still has.
@@ -208,15 +180,7 @@ async fn a_put_on_an_interface_that_is_gone_makes_a_new_one() {
     let answer = bed.send(bed.put_nic("node-1", &nic)).await;
     assert_eq!(answer.status, 201);
     bed.azure_poll(&answer).await;
-    assert_eq!(
-        bed.nic("node-1").await["properties"]["virtualMachine"],
-        Value::Null
-    );
-    let conditional = bed
-        .put_nic("node-9", &nic)
-        .header("If-Match", nic["etag"].as_str().unwrap());
-    assert_eq!(
-        bed.send(conditional).await.error(),
-        (412, "PreconditionFailed".into())
-    );
+    assert_eq!(bed.nic("node-1").await["properties"]["virtualMachine"], Value::Null);
+    let conditional = bed.put_nic("node-9", &nic).header("If-Match", nic["etag"].as_str().unwrap());
+    assert_eq!(bed.send(conditional).await.error(), (412, "PreconditionFailed".into()));
 }

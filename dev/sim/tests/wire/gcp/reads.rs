@@ -30,13 +30,7 @@ async fn a_read_can_lag_behind_the_operation() {
     bed.gcp_attach(GCP_1, FREE).await;
     bed.sim.advance(Duration::from_secs(10));
     let get = On::action(Cloud::Gcp, "addresses.get");
-    bed.sim.fault(Rule::once(
-        get,
-        Fault::Lag {
-            seconds: 20.0,
-            jitter: false,
-        },
-    ));
+    bed.sim.fault(Rule::once(get, Fault::Lag { seconds: 20.0, jitter: false }));
     assert_eq!(bed.gcp_address(FREE).await["status"], "RESERVED");
     assert_eq!(bed.gcp_address(FREE).await["status"], "IN_USE");
 }
@@ -45,10 +39,7 @@ async fn a_read_can_lag_behind_the_operation() {
 #[tokio::test]
 async fn a_rate_limit_lasts_until_the_next_minute() {
     let bed = Bed::small().await;
-    bed.sim.set_limits(Limits {
-        gcp_per_minute: Some(2),
-        ..Limits::default()
-    });
+    bed.sim.set_limits(Limits { gcp_per_minute: Some(2), ..Limits::default() });
     bed.sim.advance(Duration::from_secs(20));
     let mut statuses = Vec::new();
     for wait in [0, 0, 0, 39, 1] {
@@ -57,10 +48,7 @@ async fn a_rate_limit_lasts_until_the_next_minute() {
         if answer.status == 403 {
             assert_eq!(answer.error().1, "rateLimitExceeded");
             assert_eq!(answer.header("retry-after"), None);
-            assert_eq!(
-                answer.json()["error"]["details"][0]["reason"],
-                "RATE_LIMIT_EXCEEDED"
-            );
+            assert_eq!(answer.json()["error"]["details"][0]["reason"], "RATE_LIMIT_EXCEEDED");
         }
         statuses.push(answer.status);
     }
@@ -72,29 +60,19 @@ async fn a_rate_limit_lasts_until_the_next_minute() {
 async fn permission_rate_and_quota_are_three_reasons_of_403() {
     let bed = bare().await;
     let ephemeral = json!({ "name": "external-nat" });
-    bed.sim.set_roles(Roles {
-        gcp: Some(vec!["compute.instances.addAccessConfig".into()]),
-        ..Roles::default()
-    });
+    bed.sim
+        .set_roles(Roles { gcp: Some(vec!["compute.instances.addAccessConfig".into()]), ..Roles::default() });
     let forbidden = bed.send(bed.gcp_add(GCP_1, &ephemeral)).await;
     bed.sim.set_roles(Roles::default());
     bed.sim.fault(Rule::once(
         add_action(),
-        Fault::Error {
-            code: "rateLimitExceeded".into(),
-            message: None,
-            status: None,
-        },
+        Fault::Error { code: "rateLimitExceeded".into(), message: None, status: None },
     ));
     let rate = bed.send(bed.gcp_add(GCP_1, &ephemeral)).await;
     bed.sim.set(|settings| settings.gcp.in_use_quota = Some(1)); // the other node has one
     let quota = bed.send(bed.gcp_add(GCP_1, &ephemeral)).await;
     assert_eq!(forbidden.error(), (403, "forbidden".into()));
-    assert!(
-        forbidden
-            .message()
-            .starts_with("Required 'compute.subnetworks.useExternalIp' permission for")
-    );
+    assert!(forbidden.message().starts_with("Required 'compute.subnetworks.useExternalIp' permission for"));
     assert_eq!(rate.error(), (403, "rateLimitExceeded".into()));
     assert_eq!(quota.error(), (403, "quotaExceeded".into()));
     assert!(quota.message().contains("IN_USE_ADDRESSES"));
@@ -119,16 +97,10 @@ async fn a_stopped_instance_keeps_its_address_and_a_deleted_one_frees_it() {
     let bed = bare().await;
     bed.gcp_attach(GCP_1, FREE).await;
     bed.sim.stop_instance(GCP_1).unwrap();
-    assert_eq!(
-        bed.gcp_get(&Bed::gcp_path(GCP_1)).await.json()["status"],
-        "TERMINATED"
-    );
+    assert_eq!(bed.gcp_get(&Bed::gcp_path(GCP_1)).await.json()["status"], "TERMINATED");
     assert_eq!(bed.gcp_address(FREE).await["status"], "IN_USE");
     bed.sim.terminate_instance(GCP_1).unwrap();
-    assert_eq!(
-        bed.gcp_get(&Bed::gcp_path(GCP_1)).await.error(),
-        (404, "notFound".into())
-    );
+    assert_eq!(bed.gcp_get(&Bed::gcp_path(GCP_1)).await.error(), (404, "notFound".into()));
     assert_eq!(bed.gcp_address(FREE).await["status"], "RESERVED");
 }
 
@@ -137,24 +109,12 @@ async fn a_stopped_instance_keeps_its_address_and_a_deleted_one_frees_it() {
 async fn a_forwarding_rule_or_a_router_can_be_the_user() {
     let bed = bare().await;
     for resource in ["forwardingRules/web", "routers/nat"] {
-        let change = Change::Hold {
-            address: ip(FREE),
-            resource: resource.into(),
-        };
+        let change = Change::Hold { address: ip(FREE), resource: resource.into() };
         bed.sim.change(&change).unwrap();
         let user = bed.gcp_address(FREE).await["users"][0].clone();
-        assert!(
-            user.as_str()
-                .unwrap()
-                .ends_with(&format!("/regions/us-central1/{resource}")),
-            "{user}"
-        );
+        assert!(user.as_str().unwrap().ends_with(&format!("/regions/us-central1/{resource}")), "{user}");
         let answer = bed.send(bed.gcp_add(GCP_1, &free())).await;
-        assert!(
-            answer
-                .message()
-                .ends_with("External IP address: 203.0.1.1 is already in-use.")
-        );
+        assert!(answer.message().ends_with("External IP address: 203.0.1.1 is already in-use."));
     }
 }
 
@@ -166,9 +126,7 @@ async fn links_come_with_either_host() {
         bed.sim.set(|settings| settings.gcp.link_host = host.into());
         let link = bed.gcp_address(FREE).await["selfLink"].clone();
         assert!(
-            link.as_str()
-                .unwrap()
-                .starts_with(&format!("https://{host}/compute/v1/projects/")),
+            link.as_str().unwrap().starts_with(&format!("https://{host}/compute/v1/projects/")),
             "{link}"
         );
     }
@@ -181,35 +139,15 @@ async fn an_aggregated_list_names_the_regions_it_could_not_reach() {
     abroad.region = Some("us-east1".into());
     let bed = Bed::start(small_world().reserved(abroad)).await;
     let whole = bed.gcp_get("aggregated/addresses").await.json();
-    assert_eq!(
-        whole["items"]["regions/us-east1"]["addresses"][0]["address"],
-        "203.0.9.9"
-    );
+    assert_eq!(whole["items"]["regions/us-east1"]["addresses"][0]["address"], "203.0.9.9");
     assert_eq!(whole["unreachables"], Value::Null);
-    let fault = Fault::PartialList {
-        missing: vec!["us-east1".into()],
-    };
-    bed.sim.fault(Rule::once(
-        On::action(Cloud::Gcp, "addresses.aggregatedList"),
-        fault,
-    ));
+    let fault = Fault::PartialList { missing: vec!["us-east1".into()] };
+    bed.sim.fault(Rule::once(On::action(Cloud::Gcp, "addresses.aggregatedList"), fault));
     let partial = bed.gcp_get("aggregated/addresses").await.json();
-    assert_eq!(
-        partial["items"]["regions/us-east1"]["warning"]["code"],
-        "UNREACHABLE"
-    );
-    assert_eq!(
-        partial["items"]["regions/us-central1"]["addresses"]
-            .as_array()
-            .unwrap()
-            .len(),
-        2
-    );
+    assert_eq!(partial["items"]["regions/us-east1"]["warning"]["code"], "UNREACHABLE");
+    assert_eq!(partial["items"]["regions/us-central1"]["addresses"].as_array().unwrap().len(), 2);
     let unreachable = partial["unreachables"][0].as_str().unwrap();
-    assert!(
-        unreachable.ends_with("projects/dev-project/regions/us-east1"),
-        "{unreachable}"
-    );
+    assert!(unreachable.ends_with("projects/dev-project/regions/us-east1"), "{unreachable}");
 }
 
 // 21. Discovery document, maxResults and pageToken: 0 to 500, 500 if left out.
@@ -224,16 +162,11 @@ async fn lists_come_in_pages_of_at_most_five_hundred() {
     let first = bed.gcp_get("regions/us-central1/addresses").await.json();
     assert_eq!(first["items"].as_array().unwrap().len(), 500);
     let token = first["nextPageToken"].as_str().unwrap();
-    let rest = bed
-        .gcp(Method::GET, "regions/us-central1/addresses")
-        .query(&[("pageToken", token)]);
+    let rest = bed.gcp(Method::GET, "regions/us-central1/addresses").query(&[("pageToken", token)]);
     let rest = bed.send(rest).await.json();
     assert_eq!(rest["items"].as_array().unwrap().len(), 3);
     assert_eq!(rest["nextPageToken"], Value::Null);
-    let small = bed
-        .gcp_get("regions/us-central1/addresses?maxResults=2")
-        .await
-        .json();
+    let small = bed.gcp_get("regions/us-central1/addresses?maxResults=2").await.json();
     assert_eq!(small["items"].as_array().unwrap().len(), 2);
     let too_long = bed.gcp_get("regions/us-central1/addresses?maxResults=501").await;
     assert_eq!(too_long.error(), (400, "invalid".into()));
@@ -244,9 +177,7 @@ async fn lists_come_in_pages_of_at_most_five_hundred() {
 async fn both_filter_languages_find_addresses_and_cannot_be_mixed() {
     let bed = Bed::small().await;
     let found = async |filter: &str| {
-        let request = bed
-            .gcp(Method::GET, "regions/us-central1/addresses")
-            .query(&[("filter", filter)]);
+        let request = bed.gcp(Method::GET, "regions/us-central1/addresses").query(&[("filter", filter)]);
         let answer = bed.send(request).await;
         let items = answer.json()["items"].as_array().map_or(0, Vec::len);
         (answer.status, items)
@@ -266,10 +197,7 @@ async fn the_access_config_of_a_stopped_instance_has_no_address() {
     let bed = Bed::small().await;
     bed.sim.stop_instance(GCP_1).unwrap();
     let config = bed.gcp_interface(GCP_1).await["accessConfigs"][0].clone();
-    assert_eq!(
-        (&config["name"], &config["natIP"]),
-        (&json!("external-nat"), &Value::Null)
-    );
+    assert_eq!((&config["name"], &config["natIP"]), (&json!("external-nat"), &Value::Null));
 }
 
 // 23. Reported for the real API in floci-gcp issue 191; not confirmed.
@@ -277,13 +205,9 @@ async fn the_access_config_of_a_stopped_instance_has_no_address() {
 async fn an_address_released_while_attached_stays_visible_on_the_instance() {
     let bed = bare().await;
     bed.gcp_attach(GCP_1, FREE).await;
-    bed.sim
-        .change(&Change::ReleaseAddress { address: ip(FREE) })
-        .unwrap();
+    bed.sim.change(&Change::ReleaseAddress { address: ip(FREE) }).unwrap();
     let listed = bed.gcp(Method::GET, "regions/us-central1/addresses");
-    let listed = bed
-        .send(listed.query(&[("filter", format!("address=\"{FREE}\""))]))
-        .await;
+    let listed = bed.send(listed.query(&[("filter", format!("address=\"{FREE}\""))])).await;
     assert_eq!(listed.json()["items"], Value::Null);
     assert_eq!(bed.gcp_interface(GCP_1).await["accessConfigs"][0]["natIP"], FREE);
 }
