@@ -224,3 +224,25 @@ async fn a_repeated_association_is_refused_or_the_same_by_setting() {
     bed.sim.set(|settings| settings.aws.repeated_associate = Repeated::SameAssociation);
     assert_eq!(bed.aws("AssociateAddress", &params).await.one("associationId"), association);
 }
+
+// 14. Trace in tigera/docs pull request 602: wherever on the instance the address goes.
+#[tokio::test]
+async fn associating_with_a_second_interface_drops_the_auto_assigned_address_too() {
+    let bed = Bed::small().await;
+    bed.sim.change(&Change::AddInterface { instance: AWS_1.into() }).unwrap();
+    let interfaces = bed
+        .aws(
+            "DescribeNetworkInterfaces",
+            &[("Filter.1.Name", "attachment.instance-id"), ("Filter.1.Value.1", I_1)],
+        )
+        .await;
+    let first = interfaces.text.split("<item>").find(|item| item.contains("amazon")).unwrap().to_owned();
+    let all = interfaces.all("networkInterfaceId");
+    let second = all.iter().find(|id| !first.contains(id.as_str())).unwrap();
+    let allocation = bed.allocation(FREE).await;
+    let params = [("AllocationId", allocation.as_str()), ("NetworkInterfaceId", second.as_str())];
+    assert_eq!(bed.aws("AssociateAddress", &params).await.status, 200);
+    let after = instance(&bed, I_1).await;
+    assert!(!after.text.contains("<ipOwnerId>amazon</ipOwnerId>"), "{}", after.text);
+    assert_eq!(after.one("ipAddress"), FREE);
+}

@@ -184,3 +184,16 @@ async fn a_put_on_an_interface_that_is_gone_makes_a_new_one() {
     let conditional = bed.put_nic("node-9", &nic).header("If-Match", nic["etag"].as_str().unwrap());
     assert_eq!(bed.send(conditional).await.error(), (412, "PreconditionFailed".into()));
 }
+
+// 12. The old copy cannot take back what another interface has by now: that would be a conflict.
+#[tokio::test]
+async fn another_writer_with_an_old_copy_cannot_take_an_address_back() {
+    let bed = Bed::small().await;
+    bed.azure_attach("node-1", FREE).await;
+    bed.sim.advance(Duration::from_mins(1));
+    bed.sim.attach(ip(FREE), &azure_node("node-2")).unwrap();
+    let change = Change::OverwriteInterface { interface: "node-1-nic".into(), seconds_ago: 10.0 };
+    bed.sim.change(&change).unwrap();
+    assert_eq!(bed.holder(FREE), Some(azure_node("node-2")));
+    assert_eq!(reference(&bed.nic("node-1").await), &Value::Null);
+}
