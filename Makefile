@@ -15,7 +15,7 @@ test: check control-plane ## Everything: format, lints, unit and property tests,
 
 .PHONY: check
 check: fmt lint ## What needs no control plane
-	$(CARGO) test --workspace --lib --bins --test manifests --test properties
+	$(CARGO) test --workspace --lib --bins --test manifests --test properties --test review
 	$(CARGO) test --workspace --doc
 
 .PHONY: fmt
@@ -36,7 +36,7 @@ cluster: control-plane ## A cluster to play with: real control plane, 5 simulate
 
 .PHONY: generate
 generate: ## Writes the generated files anew
-	$(CARGO) run --quiet --package ip-address-controller -- crds --folder crds
+	GENERATE=1 $(CARGO) test --workspace --quiet --test manifests generated_files_are_up_to_date
 
 .PHONY: bench-cluster
 bench-cluster: control-plane ## How fast the simulated nodes are: 1,000 nodes, 10,000 pods

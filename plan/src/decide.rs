@@ -5,7 +5,9 @@ use crate::index::Index;
 use crate::leave::{self, Verdict};
 use crate::notice::Notices;
 use crate::slot::{Slot, Slots, State, is_retained};
-use crate::{Action, FinalizerChange, Place, Plan, Reason, Step, Time, World, marks, pods, status};
+use crate::{
+    Action, FailureClass, FinalizerChange, Place, Plan, Reason, Step, Time, World, marks, pods, status,
+};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
@@ -176,7 +178,10 @@ impl<'i, 'w> Planner<'i, 'w> {
     }
 
     fn stuck(&mut self, number: usize, reason: Reason, detail: &str) {
-        self.decide(number, reason, detail);
+        // A deletion must never hang without saying how to end it.
+        let way_out = "; set releasePolicy to Retain to let it go without the cloud";
+        let released = self.slots.all[number].released;
+        self.decide(number, reason, &format!("{detail}{}", if released { way_out } else { "" }));
         self.decisions[number].degraded = true;
     }
 
@@ -211,11 +216,9 @@ impl<'i, 'w> Planner<'i, 'w> {
             return;
         }
         let paused = self.index.claims[slot.claim].spec.paused;
-        self.wait_for_failures(number);
-        let detail = self.last_failure(number);
-        self.decisions[number].degraded = !detail.is_empty();
-        let reason = if paused { Reason::Paused } else { Reason::WaitingForNode };
-        self.decide(number, reason, &detail);
+        if paused || !self.backs_off(number) {
+            self.decide(number, if paused { Reason::Paused } else { Reason::WaitingForNode }, "");
+        }
     }
 
     /// The cause of a move that was begun counts to its end.
@@ -262,8 +265,9 @@ impl<'i, 'w> Planner<'i, 'w> {
             return self.stay(number, Reason::Paused);
         }
         let Some(target) = self.decisions[number].target else {
-            self.wait_for_failures(number);
-            return self.stay(number, Reason::WaitingForTarget);
+            self.stay(number, Reason::WaitingForTarget);
+            self.backs_off(number);
+            return;
         };
         let begun = slot.operation().is_some();
         let counts = !forced && self.counts(number);
@@ -316,8 +320,8 @@ impl<'i, 'w> Planner<'i, 'w> {
         }
         if let Some(at) = retry_at(self.index, slot, provider_id).filter(|at| *at > self.index.now) {
             self.notices.wake(at);
-            let failure = self.last_failure(number);
-            return self.stuck(number, Reason::BackingOff, &failure);
+            self.backs_off(number);
+            return;
         }
         let from = Place {
             node: node.map(|n| self.index.nodes[n].name.to_owned()),
@@ -382,19 +386,20 @@ impl<'i, 'w> Planner<'i, 'w> {
         });
     }
 
-    fn wait_for_failures(&mut self, number: usize) {
+    /// Says which failure is waited for, if one is, and wakes when the pause ends.
+    fn backs_off(&mut self, number: usize) -> bool {
         let slot = &self.slots.all[number];
-        for (_, failed_on) in failures_of(self.index.world, slot).collect::<Vec<_>>() {
-            if let Some(at) = retry_at(self.index, slot, failed_on) {
-                self.notices.wake(at);
-            }
-        }
-    }
-
-    fn last_failure(&self, number: usize) -> String {
-        let slot = &self.slots.all[number];
-        let last = failures_of(self.index.world, slot).max_by_key(|(failure, _)| failure.at);
-        last.map(|(failure, _)| failure.message.clone()).unwrap_or_default()
+        let (index, now) = (self.index, self.index.now);
+        let mut pauses: Vec<_> = failures_of(index.world, slot)
+            .filter_map(|(failure, on)| Some((retry_at(index, slot, on).filter(|at| *at > now)?, failure)))
+            .collect();
+        pauses.sort_by_key(|(at, failure)| (*at, failure.at));
+        let Some((at, failure)) = pauses.first() else { return false };
+        self.notices.wake(*at);
+        let denied = failure.class == FailureClass::Denied;
+        let reason = if denied { Reason::PermissionDenied } else { Reason::BackingOff };
+        self.stuck(number, reason, &failure.message);
+        true
     }
 
     /// What would be done is in `status.plan`; of the address itself the mode is the reason.

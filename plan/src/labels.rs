@@ -24,15 +24,17 @@ impl Labels {
     }
 
     /// Sets a label.
-    pub fn insert(&mut self, key: &str, value: &str) {
-        self.all.insert(key.to_owned(), value.to_owned());
-        self.remember(key);
+    pub fn insert(&mut self, key: impl Into<String>, value: impl Into<String>) {
+        let key = key.into();
+        self.all.insert(key.clone(), value.into());
+        self.remember(&key);
     }
 
-    /// Removes a label.
-    pub fn remove(&mut self, key: &str) {
-        self.all.remove(key);
+    /// Removes a label, and tells what it was.
+    pub fn remove(&mut self, key: &str) -> Option<String> {
+        let value = self.all.remove(key);
         self.remember(key);
+        value
     }
 
     /// The zone; empty if there is none.

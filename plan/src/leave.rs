@@ -37,8 +37,7 @@ pub fn judge(index: &Index<'_>, slot: &Slot<'_>, second: bool, notices: &mut Not
         leave @ Verdict::Leave { .. } => return leave,
     };
     match by_choice(index, claim, node, second, notices) {
-        Verdict::Leave { cause, .. } if !held_long_enough(index, claim, slot, notices) => {
-            debug_assert!(cause != Reason::Attached);
+        Verdict::Leave { .. } if !held_long_enough(index, claim, slot, notices) => {
             Verdict::Stay(Reason::WaitingForHold)
         }
         // What the node's health says is more urgent than what its drain says.

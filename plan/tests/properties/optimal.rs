@@ -1,7 +1,7 @@
 //! The number of moves against an exhaustive solver that knows nothing of how the planner works.
 
 use crate::generate::{self, START, address, allocation, node, spec};
-use crate::history::owner;
+use crate::history::{owner, picture};
 use crate::random::Random;
 use crate::universe::{Luck, Universe};
 use serde_json::json;
@@ -17,6 +17,9 @@ pub fn run(random: &mut Random) {
         for step in &plan.steps {
             universe.act(step, Luck::Good);
         }
+        if plan.steps.is_empty() && plan.labels.is_empty() && plan.wake_at.is_none() {
+            break;
+        }
         universe.now =
             plan.wake_at.filter(|_| plan.steps.is_empty()).unwrap_or(universe.now.plus_millis(500));
     }
@@ -24,7 +27,7 @@ pub fn run(random: &mut Random) {
         .iter()
         .filter(|(address, on)| on.is_some() && universe.cloud.addresses[address] != **on)
         .count();
-    assert_eq!(universe.cloud.attaches, most, "attaches");
+    assert_eq!(universe.cloud.attaches, most, "attaches\nbefore {before:?}\n{}", picture(&universe));
     assert_eq!(universe.cloud.detaches, left, "every address that moved moved once");
 }
 
@@ -53,7 +56,8 @@ fn quiet_universe(random: &mut Random) -> Universe {
         }
         let selector = generate::random_selector(random);
         let value = json!({ "reservedIPs": mine, "cloud": { "provider": "gcp" }, "nodeSelector": selector,
-                            "failover": { "stormThresholdPercent": 100 } });
+                            // With a grace the planner would have to foresee who loses a node next.
+                            "failover": { "stormThresholdPercent": 100, "notReadyGraceSeconds": 0 } });
         universe.allocations.insert(format!("allocation-{number}"), allocation(number, spec(&value)));
     }
     place_some(random, &mut universe);

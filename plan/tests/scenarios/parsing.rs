@@ -1,0 +1,254 @@
+//! What a valid spec is: every mistake is found, with its path, all at once.
+
+use libtest_mimic::{Failed, Trial};
+use plan::parse::{Spec, parse, references_differ};
+use serde_json::{Value, json};
+
+type Check = fn() -> Result<(), String>;
+
+/// `what is wrong | path of the fault | change of a good spec`
+const BAD_SPECS: &str = include_str!("cases/bad-specs.txt");
+
+pub fn trials() -> Vec<Trial> {
+    let addresses = BAD_ADDRESSES.iter().map(|(text, word)| {
+        let check = move || bad_address(text, word).map_err(Failed::from);
+        Trial::test(format!("parse: refuses the address {text:?}"), check)
+    });
+    let lines = BAD_SPECS.lines().filter(|line| !line.starts_with('#'));
+    let others = lines.map(|line| {
+        let name = line.split(" | ").next().unwrap_or(line);
+        Trial::test(format!("parse: refuses {name}"), move || bad_spec(line).map_err(Failed::from))
+    });
+    let good = GOOD.iter().map(|(name, check)| {
+        let check = move || check().map_err(Failed::from);
+        Trial::test(format!("parse: {name}"), check)
+    });
+    addresses.chain(others).chain(good).collect()
+}
+
+/// Addresses that are refused, and a word that the message must have.
+const BAD_ADDRESSES: &[(&str, &str)] = &[
+    ("foo", "address"),
+    ("", "address"),
+    ("1.2.3.4.5", "address"),
+    ("010.0.0.1", "zero"),
+    ("1.2.3.0/24", "range"),
+    ("2001:db8::/64", "range"),
+    ("gw.example.com", "address"),
+    (" 203.0.113.1", "space"),
+    ("203.0.113.1:80", "port"),
+    ("[2001:db8::1]:80", "port"),
+    ("fe80::1%eth0", "address"),
+    ("127.0.0.1", "loopback"),
+    ("169.254.1.1", "link-local"),
+    ("224.0.0.1", "multicast"),
+    ("0.0.0.0", "unspecified"),
+    ("255.255.255.255", "broadcast"),
+    ("10.1.2.3", "private"),
+    ("172.16.0.1", "private"),
+    ("172.31.255.255", "private"),
+    ("192.168.1.1", "private"),
+    ("100.64.0.1", "100.64"),
+    ("100.127.255.255", "100.64"),
+    ("::", "unspecified"),
+    ("::1", "loopback"),
+    ("fe80::1", "link-local"),
+    ("ff02::1", "multicast"),
+    ("fc00::1", "private"),
+    ("fd12::1", "private"),
+    ("::ffff:10.0.0.1", "private"),
+    ("::ffff:127.0.0.1", "loopback"),
+];
+
+const GOOD: &[(&str, Check)] = &[
+    ("fills in the defaults", defaults),
+    ("takes 256 addresses of both families", largest),
+    ("reads an IPv4-mapped address as IPv4 and IPv6 in any spelling", canonical),
+    ("accepts the documentation ranges", documentation),
+    ("counts maxUnavailable 0 as 1 and accepts maxSurge", max_unavailable),
+    ("reads deploymentRef as a Deployment in namespace default", deployment_ref),
+    ("lets workloadRef count where a stored object has both", both_references),
+    ("tells references that differ", differing_references),
+    ("takes null for absent everywhere", nulls),
+    ("tells an empty list of tolerations from none", tolerations),
+    ("finds all faults at once, each with its path", all_at_once),
+    ("refuses what is no object without a panic", no_object),
+    ("refuses 257 addresses", too_many),
+];
+
+fn good() -> Value {
+    json!({"reservedIPs": ["203.0.113.1"], "cloud": {"provider": "gcp"}})
+}
+
+fn with(change: &Value) -> Value {
+    let mut spec = good();
+    if let (Some(spec), Some(change)) = (spec.as_object_mut(), change.as_object()) {
+        spec.extend(change.clone());
+    }
+    spec
+}
+
+fn parsed(change: &Value) -> Result<Spec, String> {
+    parse(&with(change)).map_err(|faults| format!("{change} is refused: {faults:?}"))
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(found: &T, expected: &T) -> Result<(), String> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!("- {expected:?}\n+ {found:?}"))
+}
+
+fn bad_spec(line: &str) -> Result<(), String> {
+    let mut parts = line.splitn(3, " | ").skip(1);
+    let (Some(path), Some(change)) = (parts.next(), parts.next()) else {
+        return Err(format!("{line:?} has no path or no change"));
+    };
+    let change = serde_json::from_str(change).map_err(|why| format!("{change}: {why}"))?;
+    refused(&change, path)
+}
+
+/// Exactly one fault, at that path, with a message that is a sentence.
+fn refused(change: &Value, path: &str) -> Result<(), String> {
+    match parse(&with(change)) {
+        Err(faults) if faults.len() == 1 && faults[0].path == path && faults[0].message.len() > 5 => Ok(()),
+        other => Err(format!("{change}: one fault at {path} expected, not {other:?}")),
+    }
+}
+
+fn bad_address(text: &str, word: &str) -> Result<(), String> {
+    let change = json!({"reservedIPs": ["203.0.113.9", text]});
+    refused(&change, "spec.reservedIPs[1]")?;
+    let faults = parse(&with(&change)).err().unwrap_or_default();
+    if faults.iter().any(|fault| fault.message.contains(word)) {
+        return Ok(());
+    }
+    Err(format!("no {word:?} in {faults:?}"))
+}
+
+fn defaults() -> Result<(), String> {
+    let spec = parsed(&json!({}))?;
+    same(&spec.failover, &crds::Failover::default())?;
+    same(&spec.failover.not_ready_grace_seconds, &30)?;
+    same(&spec.failover.drain_timeout_seconds, &0)?;
+    same(&spec.failover.min_hold_seconds, &0)?;
+    same(&spec.failover.storm_threshold_percent, &55)?;
+    same(&(spec.reconcile_interval, spec.max_unavailable), &(30, 1))?;
+    same(&(spec.evict, spec.paused), &(true, false))?;
+    same(&spec.release, &crds::ReleasePolicy::Detach)?;
+    same(&spec.mode, &crds::Mode::Enforce)?;
+    same(&(spec.workload, spec.tolerations), &(None, None))
+}
+
+fn largest() -> Result<(), String> {
+    let v4 = (0..128).map(|n| format!("203.0.113.{n}"));
+    let v6 = (0..128).map(|n| format!("2001:db8::{n:x}"));
+    let spec = parsed(&json!({"reservedIPs": v4.chain(v6).collect::<Vec<_>>()}))?;
+    same(&spec.addresses.len(), &256)
+}
+
+fn canonical() -> Result<(), String> {
+    let spec = parsed(&json!({"reservedIPs": ["::ffff:203.0.113.7", "2001:DB8:0:0::00A"]}))?;
+    let texts: Vec<String> = spec.addresses.iter().map(ToString::to_string).collect();
+    same(&texts, &vec!["203.0.113.7".to_owned(), "2001:db8::a".to_owned()])
+}
+
+fn documentation() -> Result<(), String> {
+    let all =
+        ["192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1", "172.32.0.1", "100.128.0.1", "8.8.8.8"];
+    same(&parsed(&json!({"reservedIPs": all}))?.addresses.len(), &all.len())
+}
+
+fn max_unavailable() -> Result<(), String> {
+    let strategy = json!({"strategy": {"maxUnavailable": 0, "maxSurge": 1}});
+    same(&parsed(&strategy)?.max_unavailable, &1)?;
+    same(&parsed(&json!({"strategy": {"maxUnavailable": 3}}))?.max_unavailable, &3)
+}
+
+fn deployment_ref() -> Result<(), String> {
+    let spec = parsed(&json!({"deploymentRef": {"name": "sip"}}))?;
+    same(&spec.workload, &crate::vocabulary::workload_key("Deployment/sip").ok())?;
+    let spec = parsed(&json!({"deploymentRef": {"name": "sip", "namespace": "media"}}))?;
+    same(&spec.workload, &crate::vocabulary::workload_key("Deployment/media/sip").ok())
+}
+
+fn both_references() -> Result<(), String> {
+    let workload = json!({"kind": "StatefulSet", "name": "new", "namespace": "media"});
+    let spec = parsed(&json!({"deploymentRef": {"name": "old"}, "workloadRef": workload}))?;
+    same(&spec.workload, &crate::vocabulary::workload_key("StatefulSet/media/new").ok())
+}
+
+fn differing_references() -> Result<(), String> {
+    let pair = |workload: Value, deployment: Value| {
+        references_differ(&json!({"workloadRef": workload, "deploymentRef": deployment}))
+    };
+    let named = |kind: &str, name: &str| json!({"kind": kind, "name": name});
+    same(&pair(named("Deployment", "a"), json!({"name": "a"})), &false)?;
+    same(&pair(named("Deployment", "a"), json!({"name": "a", "namespace": "default"})), &false)?;
+    same(&pair(named("Deployment", "a"), Value::Null), &false)?;
+    same(&pair(named("Deployment", "a"), json!({"name": "b"})), &true)?;
+    same(&pair(named("Deployment", "a"), json!({"name": "a", "namespace": "b"})), &true)?;
+    same(&pair(named("DaemonSet", "a"), json!({"name": "a"})), &true)
+}
+
+fn nulls() -> Result<(), String> {
+    let fields = json!({
+        "workloadRef": null, "deploymentRef": null, "nodeSelector": null, "nodeSelectorTerms": null,
+        "tolerations": null, "reconcileInterval": null, "failover": null, "strategy": null, "eviction": null,
+        "releasePolicy": null, "mode": null, "paused": null,
+    });
+    same(&parsed(&fields)?, &parsed(&json!({}))?)?;
+    let inner = json!({
+        "cloud": {"provider": "gcp", "region": null, "zones": null},
+        "failover": {"notReadyGraceSeconds": null}, "strategy": {"maxUnavailable": null, "maxSurge": null},
+    });
+    same(&parsed(&inner)?, &parsed(&json!({}))?)
+}
+
+fn tolerations() -> Result<(), String> {
+    let spec = parsed(&json!({"tolerations": []}))?;
+    same(&spec.tolerations, &Some(Vec::new()))
+}
+
+fn all_at_once() -> Result<(), String> {
+    let spec = json!({
+        "reservedIPs": ["foo", "203.0.113.1", "10.0.0.1", "203.0.113.1"],
+        "cloud": {"provider": "ovh"},
+        "workloadRef": {"kind": "Job"},
+        "reconcileInterval": 4,
+        "failover": {"notReadyGraceSeconds": -1, "stormThresholdPercent": 0},
+        "releasePolicy": "Delete",
+        "mode": "DryRun",
+        "eviction": "Maybe",
+    });
+    let faults = parse(&spec).err().ok_or("it is accepted")?;
+    let mut paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+    paths.sort_unstable();
+    let expected = vec![
+        "spec.cloud.provider",
+        "spec.eviction",
+        "spec.failover.notReadyGraceSeconds",
+        "spec.failover.stormThresholdPercent",
+        "spec.mode",
+        "spec.reconcileInterval",
+        "spec.releasePolicy",
+        "spec.reservedIPs[0]",
+        "spec.reservedIPs[2]",
+        "spec.reservedIPs[3]",
+        "spec.workloadRef.kind",
+        "spec.workloadRef.name",
+    ];
+    same(&paths, &expected)
+}
+
+fn no_object() -> Result<(), String> {
+    for value in [Value::Null, json!([]), json!("x"), json!(7), json!(true)] {
+        parse(&value).err().filter(|faults| !faults.is_empty()).ok_or(format!("{value} is accepted"))?;
+    }
+    Ok(())
+}
+
+fn too_many() -> Result<(), String> {
+    let all: Vec<String> = (0..257).map(|n| format!("2001:db8::{n:x}")).collect();
+    refused(&json!({"reservedIPs": all}), "spec.reservedIPs")
+}
