@@ -6,8 +6,7 @@ use crate::leave::{self, Verdict};
 use crate::notice::Notices;
 use crate::slot::{Slot, Slots, State, is_retained};
 use crate::{
-    Action, FailureClass, FinalizerChange, Notice, Place, Plan, Reason, Step, Time, World, marks, pods,
-    status,
+    Action, FailureClass, Notice, Place, Plan, Reason, Step, Time, World, finalizers, marks, pods, status,
 };
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -463,44 +462,11 @@ impl<'i, 'w> Planner<'i, 'w> {
         self.speak_of_plans();
         marks::plan(&mut self);
         pods::plan(&mut self);
-        self.finalizers();
+        finalizers::plan(&mut self);
         status::plan(&mut self);
         self.plan.noticed = self.notices.current;
         self.plan.wake_at = self.notices.wake_at;
         self.plan
-    }
-
-    /// On before anything is attached; off when nothing is left to release.
-    fn finalizers(&mut self) {
-        for (number, claim) in self.index.claims.iter().enumerate() {
-            let holds = self.slots.of_claim[number].iter().any(|slot| self.holds(*slot));
-            let wanted = claim.enforces() && (!claim.object.deleting || holds);
-            if wanted != claim.object.has_finalizer && (!claim.object.deleting || !wanted) {
-                self.plan
-                    .finalizers
-                    .push(FinalizerChange { allocation: claim.name.to_owned(), present: wanted });
-            }
-        }
-        for (name, allocation) in &self.index.world.allocations {
-            // Nobody can say what an object without a valid spec holds; it must be able to go.
-            if allocation.spec.is_err() && allocation.deleting && allocation.has_finalizer {
-                self.plan.finalizers.push(FinalizerChange { allocation: name.clone(), present: false });
-            }
-        }
-    }
-
-    /// Whether the deletion of its allocation has to wait for this address.
-    fn holds(&self, number: usize) -> bool {
-        let slot = &self.slots.all[number];
-        let unknown_but_ours =
-            || slot.recorded.is_some_and(|r| r.provider_id.is_some() || r.operation.is_some());
-        !is_retained(self.index, slot)
-            && match slot.state {
-                State::On { .. } => true,
-                State::Unknown(_) => unknown_but_ours() || marks::names(self.index, slot.address),
-                State::Free { .. } => slot.busy || slot.stale,
-                State::NotFound | State::Foreign(_) => false,
-            }
     }
 }
 

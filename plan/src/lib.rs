@@ -10,6 +10,7 @@
 mod assign;
 mod decide;
 mod explain;
+mod finalizers;
 mod index;
 mod labels;
 mod leave;

@@ -2,3 +2,5 @@
 
 pub mod affinity;
 pub mod allocation;
+pub mod index;
+pub mod workload;

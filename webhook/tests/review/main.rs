@@ -4,3 +4,4 @@
 
 mod affinity;
 mod allocation;
+mod workload;
