@@ -12,10 +12,11 @@ help: ## This list
 .PHONY: test
 test: check control-plane ## Everything: format, lints, unit and property tests, tests on a real control plane
 	$(CARGO) test --workspace --test admission --test bed
+	dev/sim/truth/run
 
 .PHONY: check
 check: fmt lint ## What needs no control plane
-	$(CARGO) test --workspace --lib --bins --test manifests
+	$(CARGO) test --workspace --lib --bins --test manifests --test properties --test scenarios --test review --test wire
 	$(CARGO) test --workspace --doc
 
 .PHONY: fmt
@@ -36,11 +37,28 @@ cluster: control-plane ## A cluster to play with: real control plane, 5 simulate
 
 .PHONY: generate
 generate: ## Writes the generated files anew
-	$(CARGO) run --quiet --package ip-address-controller -- crds --folder crds
+	GENERATE=1 $(CARGO) test --workspace --quiet --test manifests generated_files_are_up_to_date
 
 .PHONY: bench-cluster
 bench-cluster: control-plane ## How fast the simulated nodes are: 1,000 nodes, 10,000 pods
 	$(CARGO) run --quiet --package cluster -- bench
+
+.PHONY: sim
+sim: ## The three simulated clouds on ports 8081 to 8083, their admin port on 8084
+	$(CARGO) run --quiet --package sim -- --gcp 8081 --aws 8082 --azure 8083 --admin 8084
+
+.PHONY: bench-sim
+bench-sim: ## How fast the simulated clouds are: 10,000 addresses, 5,000 instances
+	$(CARGO) run --quiet --release --package sim --example bench
+
+.PHONY: mutants
+mutants: ## Mutation testing of the planner (hours; installs cargo-mutants if it is missing)
+	command -v cargo-mutants >/dev/null || $(CARGO) install --locked cargo-mutants
+	PLAN_CASES=$${PLAN_CASES:-300} cargo-mutants mutants --package plan --cap-lints true --timeout 60 -- --test properties --test scenarios
+
+.PHONY: bench-plan
+bench-plan: ## How long a plan takes for 50 to 5,000 nodes, and what it allocates
+	$(CARGO) run --quiet --release --package plan --example bench
 
 .PHONY: deny
 deny: ## Licences, bans and sources of dependencies (installs cargo-deny if it is missing)

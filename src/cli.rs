@@ -1,9 +1,7 @@
 //! The command line.
 
-use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Keeps reserved static public IPs attached to healthy cloud VM nodes and makes the right workloads
@@ -18,11 +16,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Print the CustomResourceDefinitions (`ip-address-controller crds | kubectl apply -f -`)
-    Crds {
-        /// Write them into this folder instead, one file each
-        #[arg(long, value_name = "FOLDER")]
-        folder: Option<PathBuf>,
-    },
+    Crds,
     /// Print the version
     Version,
 }
@@ -31,8 +25,7 @@ impl Cli {
     /// Runs the command; a failure is one line on standard error and a non-zero exit code.
     pub fn run(self) -> ExitCode {
         let done = match self.command {
-            Command::Crds { folder: None } => print_crds(),
-            Command::Crds { folder: Some(folder) } => write_crds(&folder),
+            Command::Crds => print_crds(),
             Command::Version => print(&format!("{}\n", env!("CARGO_PKG_VERSION"))),
         };
         match done {
@@ -48,15 +41,6 @@ impl Cli {
 fn print_crds() -> anyhow::Result<()> {
     for manifest in crds::manifests() {
         print(&format!("---\n{}", manifest.to_yaml()?))?;
-    }
-    Ok(())
-}
-
-fn write_crds(folder: &Path) -> anyhow::Result<()> {
-    for manifest in crds::manifests() {
-        let file = folder.join(manifest.file);
-        std::fs::write(&file, manifest.to_yaml()?)
-            .with_context(|| format!("cannot write {}", file.display()))?;
     }
     Ok(())
 }

@@ -43,10 +43,7 @@ pub struct Manifest {
 
 /// Every CRD of the project.
 pub fn manifests() -> Vec<Manifest> {
-    vec![Manifest {
-        file: "netipallocation.yaml",
-        crd: schema::finish(NetIPAllocation::crd()),
-    }]
+    vec![Manifest { file: "netipallocation.yaml", crd: schema::finish(NetIPAllocation::crd()) }]
 }
 
 impl Manifest {

@@ -31,12 +31,7 @@ use std::collections::BTreeMap;
     printcolumn(name = "Attached", type_ = "integer", json_path = ".status.attached"),
     printcolumn(name = "Unattached", type_ = "integer", json_path = ".status.unattached"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(
-        name = "Workload",
-        type_ = "string",
-        json_path = ".spec.workloadRef.name",
-        priority = 1
-    ),
+    printcolumn(name = "Workload", type_ = "string", json_path = ".spec.workloadRef.name", priority = 1),
     printcolumn(
         name = "Reason",
         type_ = "string",
@@ -341,10 +336,7 @@ pub struct Strategy {
 
 impl Default for Strategy {
     fn default() -> Self {
-        Self {
-            max_unavailable: defaults::max_unavailable(),
-            max_surge: None,
-        }
+        Self { max_unavailable: defaults::max_unavailable(), max_surge: None }
     }
 }
 

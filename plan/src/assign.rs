@@ -1,9 +1,11 @@
 //! Which address goes to which node: sticky, as many as possible, the most important first.
 
-use crate::index::{Index, zone_of_instance};
+use crate::index::{Claim, Index, zone_of_instance};
 use crate::slot::Slot;
-use crate::{FailureClass, Reason};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use crate::{Failure, FailureClass, Reason, Time, World, WriteKind};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 
 /// How long a node that refused an address for good is not asked again.
 const PERMANENT_SECONDS: i64 = 10 * 60;
@@ -14,13 +16,14 @@ pub struct Assignment<'i, 'w> {
     index: &'i Index<'w>,
     taken: Vec<bool>,
     /// Slots that got a node here and could still get another one.
-    tentative: HashMap<usize, usize>,
-    /// Free nodes of each claim by zone, made when first asked for.
-    free: HashMap<usize, BTreeMap<&'w str, VecDeque<usize>>>,
+    tentative: FxHashMap<usize, usize>,
+    /// Nodes that could take an address, by zone; claims that see the same nodes share a list.
+    lists: Vec<FitNodes<'w>>,
+    list_of: FxHashMap<(usize, String), usize>,
     /// How many addresses of a claim are in a zone, or on the way there.
-    in_zone: HashMap<(usize, &'w str), usize>,
+    in_zone: FxHashMap<(usize, &'w str), usize>,
     /// Claims for which no node can be found any more, whatever is shuffled.
-    exhausted: HashSet<usize>,
+    exhausted: FxHashSet<usize>,
 }
 
 impl<'i, 'w> Assignment<'i, 'w> {
@@ -28,10 +31,11 @@ impl<'i, 'w> Assignment<'i, 'w> {
         let mut assignment = Self {
             index,
             taken: vec![false; index.nodes.len()],
-            tentative: HashMap::new(),
-            free: HashMap::new(),
-            in_zone: HashMap::new(),
-            exhausted: HashSet::new(),
+            tentative: FxHashMap::default(),
+            lists: Vec::new(),
+            list_of: FxHashMap::default(),
+            in_zone: FxHashMap::default(),
+            exhausted: FxHashSet::default(),
         };
         assignment.take_what_is_held(slots);
         assignment
@@ -41,10 +45,7 @@ impl<'i, 'w> Assignment<'i, 'w> {
         let world = self.index.world;
         for slot in slots {
             if let Some(node) = slot.on_node() {
-                *self
-                    .in_zone
-                    .entry((slot.claim, self.index.nodes[node].zone))
-                    .or_default() += 1;
+                *self.in_zone.entry((slot.claim, self.index.nodes[node].zone)).or_default() += 1;
             }
         }
         // Held by the cloud's word, whoever lists the address.
@@ -56,17 +57,16 @@ impl<'i, 'w> Assignment<'i, 'w> {
         for step in &world.in_flight {
             self.take_instance(&step.provider_id);
         }
+        // Attached by the word of a write that has not been read back.
+        for slot in slots.iter().filter(|slot| slot.stale) {
+            let write = world.last_write.get(&slot.address);
+            if let Some(write) = write.filter(|write| write.succeeded && write.kind == WriteKind::Attach) {
+                self.take_instance(&write.provider_id);
+            }
+        }
         // Where nothing is known the last word counts, also of objects that do not parse any more.
-        for record in world
-            .allocations
-            .values()
-            .flat_map(|allocation| &allocation.status.ips)
-        {
-            let view = record
-                .address
-                .parse()
-                .ok()
-                .and_then(|address| world.addresses.get(&address));
+        for record in world.allocations.values().flat_map(|allocation| &allocation.status.ips) {
+            let view = record.address.parse().ok().and_then(|address| world.addresses.get(&address));
             let unknown = view.is_none_or(|seen| matches!(seen.view, crate::AddressView::Unknown { .. }));
             if let (Some(provider_id), true) = (&record.provider_id, unknown) {
                 self.take_instance(provider_id);
@@ -82,6 +82,13 @@ impl<'i, 'w> Assignment<'i, 'w> {
 
     pub fn is_taken(&self, node: usize) -> bool {
         self.taken[node]
+    }
+
+    /// Keeps the node that was promised to an address whose move cannot go on at the moment.
+    pub fn reserve_promise(&mut self, slot: &Slot<'w>) {
+        if let Some(promised) = slot.operation().and_then(|operation| operation.to_provider_id.as_deref()) {
+            self.take_instance(promised);
+        }
     }
 
     /// Takes the node that the recorded operation promised, if it can still have the address.
@@ -117,24 +124,20 @@ impl<'i, 'w> Assignment<'i, 'w> {
     fn give(&mut self, number: usize, slot: &Slot<'w>, node: usize) {
         self.taken[node] = true;
         self.tentative.insert(node, number);
-        *self
-            .in_zone
-            .entry((slot.claim, self.index.nodes[node].zone))
-            .or_default() += 1;
+        *self.in_zone.entry((slot.claim, self.index.nodes[node].zone)).or_default() += 1;
     }
 
     /// The zone it left, then the zone with the fewest, then the node's name.
     fn best_free(&mut self, slot: &Slot<'w>) -> Option<usize> {
         let left = self.zone_left(slot);
+        let list = self.list_for(slot.claim);
+        self.lists[list].skip_taken(&self.taken);
         let mut best: Option<((bool, usize, usize), usize)> = None;
-        self.drop_taken(slot.claim);
-        for (zone, nodes) in self.free_nodes(slot.claim) {
-            let usable = |node: &usize| !self.taken[*node] && self.cooling_off(slot, *node).is_none();
-            let Some(node) = nodes.iter().copied().find(usable) else {
-                continue;
-            };
-            let crowd = self.in_zone.get(&(slot.claim, *zone)).copied().unwrap_or(0);
-            let rank = (*zone != left, crowd, node);
+        for zone in &self.lists[list].zones {
+            let usable = |node: &&usize| !self.taken[**node] && self.cooling_off(slot, **node).is_none();
+            let Some(node) = zone.nodes[zone.first..].iter().find(usable).copied() else { continue };
+            let crowd = self.in_zone.get(&(slot.claim, zone.name)).copied().unwrap_or(0);
+            let rank = (zone.name != left, crowd, node);
             if best.is_none_or(|(best, _)| rank < best) {
                 best = Some((rank, node));
             }
@@ -142,38 +145,21 @@ impl<'i, 'w> Assignment<'i, 'w> {
         best.map(|(_, node)| node)
     }
 
-    fn free_nodes(&self, claim: usize) -> impl Iterator<Item = (&&'w str, &VecDeque<usize>)> {
-        self.free.get(&claim).into_iter().flatten()
-    }
-
-    /// Makes the claim's list of free nodes if there is none, and takes those off its front that have
-    /// been taken since.
-    fn drop_taken(&mut self, claim: usize) {
-        let (index, taken) = (self.index, &self.taken);
-        let zones = self.free.entry(claim).or_insert_with(|| {
-            let mut zones: BTreeMap<&str, VecDeque<usize>> = BTreeMap::new();
-            for node in index.claims[claim].pool.iter().copied() {
-                if !taken[node] && index.refusal(&index.claims[claim], node).is_none() {
-                    zones.entry(index.nodes[node].zone).or_default().push_back(node);
-                }
-            }
-            zones
-        });
-        for nodes in zones.values_mut() {
-            while nodes.front().is_some_and(|node| taken[*node]) {
-                nodes.pop_front();
-            }
+    fn list_for(&mut self, claim: usize) -> usize {
+        let claim = &self.index.claims[claim];
+        let tolerated = if claim.pool.tainted { format!("{:?}", claim.tolerated) } else { String::new() };
+        let next = self.lists.len();
+        let number = *self.list_of.entry((claim.pool.number, tolerated)).or_insert(next);
+        if number == next {
+            self.lists.push(FitNodes::new(self.index, claim));
         }
+        number
     }
 
     fn zone_left(&self, slot: &Slot<'w>) -> &'w str {
-        let from_record = slot
-            .operation()
-            .and_then(|operation| operation.from_provider_id.as_deref());
-        let provider_id = slot
-            .on_instance()
-            .or(from_record)
-            .or(slot.recorded.and_then(|r| r.provider_id.as_deref()));
+        let from_record = slot.operation().and_then(|operation| operation.from_provider_id.as_deref());
+        let provider_id =
+            slot.on_instance().or(from_record).or(slot.recorded.and_then(|r| r.provider_id.as_deref()));
         let Some(provider_id) = provider_id else { return "" };
         match self.index.node_of_instance(provider_id) {
             Some(node) => self.index.nodes[node].zone,
@@ -185,20 +171,20 @@ impl<'i, 'w> Assignment<'i, 'w> {
     /// until somebody gets a free one. Whoever has a node keeps having one.
     fn shuffle(&mut self, number: usize, slots: &[Slot<'w>]) -> Option<usize> {
         let start = slots[number].claim;
-        let mut came_from: HashMap<usize, (usize, usize)> = HashMap::new();
+        let mut came_from: FxHashMap<usize, (usize, usize)> = FxHashMap::default();
         let mut queue = VecDeque::from([start]);
-        let mut seen = HashSet::from([start]);
+        let mut seen = FxHashSet::from_iter([start]);
         while let Some(claim) = queue.pop_front() {
             if self.exhausted.contains(&claim) {
                 continue;
             }
-            for node in self.index.claims[claim].pool.iter().copied() {
+            for node in self.index.claims[claim].pool.nodes.iter().copied() {
                 let Some(other) = self.tentative.get(&node).copied() else {
                     continue;
                 };
                 let other_claim = slots[other].claim;
                 if seen.contains(&other_claim)
-                    || self.index.refusal(&self.index.claims[claim], node).is_some()
+                    || self.index.refusal_in_pool(&self.index.claims[claim], node).is_some()
                 {
                     continue;
                 }
@@ -221,7 +207,7 @@ impl<'i, 'w> Assignment<'i, 'w> {
         start: usize,
         last: usize,
         free: usize,
-        came_from: &HashMap<usize, (usize, usize)>,
+        came_from: &FxHashMap<usize, (usize, usize)>,
         slots: &[Slot<'w>],
     ) -> usize {
         let (mut claim, mut target) = (last, free);
@@ -241,8 +227,17 @@ impl<'i, 'w> Assignment<'i, 'w> {
     }
 
     /// When an attach of this address to this node may be tried again, if not now.
-    pub fn cooling_off(&self, slot: &Slot<'_>, node: usize) -> Option<crate::Time> {
-        retry_at(self.index, slot, &self.index.nodes[node].node.provider_id).filter(|at| *at > self.index.now)
+    pub fn cooling_off(&self, slot: &Slot<'_>, node: usize) -> Option<Time> {
+        let here = retry_at(self.index, slot, &self.index.nodes[node].node.provider_id);
+        here.max(self.refused_everywhere(slot)).filter(|at| *at > self.index.now)
+    }
+
+    /// A cloud that throttles, or refuses the credentials, does so for every node.
+    fn refused_everywhere(&self, slot: &Slot<'_>) -> Option<Time> {
+        let general =
+            |failure: &Failure| matches!(failure.class, FailureClass::Throttled | FailureClass::Denied);
+        let failures = failures_of(self.index.world, slot.address).filter(|(failure, _)| general(failure));
+        failures.filter_map(|(_, provider_id)| retry_at(self.index, slot, provider_id)).max()
     }
 
     /// Why a claim cannot have a node, as of now.
@@ -255,12 +250,50 @@ impl<'i, 'w> Assignment<'i, 'w> {
     }
 }
 
-/// When a write for an address on an instance may be repeated after its last failure.
-pub fn retry_at(index: &Index<'_>, slot: &Slot<'_>, provider_id: &str) -> Option<crate::Time> {
-    let failure = index
-        .world
+/// The nodes of a pool that could take an address if nobody had them, by zone and in order of names.
+struct FitNodes<'w> {
+    zones: Vec<Zone<'w>>,
+}
+
+struct Zone<'w> {
+    name: &'w str,
+    nodes: Vec<usize>,
+    /// All nodes before this one are taken; they stay so.
+    first: usize,
+}
+
+impl<'w> FitNodes<'w> {
+    fn new(index: &Index<'w>, claim: &Claim<'w>) -> Self {
+        let mut zones: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for node in claim.pool.nodes.iter().copied() {
+            if index.refusal_in_pool(claim, node).is_none() {
+                zones.entry(index.nodes[node].zone).or_default().push(node);
+            }
+        }
+        Self { zones: zones.into_iter().map(|(name, nodes)| Zone { name, nodes, first: 0 }).collect() }
+    }
+
+    fn skip_taken(&mut self, taken: &[bool]) {
+        for zone in &mut self.zones {
+            while zone.nodes.get(zone.first).is_some_and(|node| taken[*node]) {
+                zone.first += 1;
+            }
+        }
+    }
+}
+
+/// The failures of an address, and the instances that they happened on.
+pub fn failures_of(world: &World, address: IpAddr) -> impl Iterator<Item = (&Failure, &str)> {
+    world
         .failures
-        .get(&(slot.address, provider_id.to_owned()))?;
+        .range((address, String::new())..)
+        .take_while(move |((failed, _), _)| *failed == address)
+        .map(|((_, provider_id), failure)| (failure, provider_id.as_str()))
+}
+
+/// When a write for an address on an instance may be repeated after its last failure.
+pub fn retry_at(index: &Index<'_>, slot: &Slot<'_>, provider_id: &str) -> Option<Time> {
+    let failure = index.world.failures.get(&(slot.address, provider_id.to_owned()))?;
     let pause = match failure.class {
         FailureClass::Permanent => PERMANENT_SECONDS,
         // Who was faster is for the next reading to tell.
@@ -271,9 +304,5 @@ pub fn retry_at(index: &Index<'_>, slot: &Slot<'_>, provider_id: &str) -> Option
             doubled.min(LONGEST_PAUSE_SECONDS)
         }
     };
-    Some(
-        failure
-            .at
-            .plus_seconds(pause.max(failure.retry_after.unwrap_or(0))),
-    )
+    Some(failure.at.plus_seconds(pause.max(failure.retry_after.unwrap_or(0))))
 }

@@ -1,12 +1,16 @@
 //! The plan: situation by situation, in one pass over the world.
 
-use crate::assign::{Assignment, retry_at};
+use crate::assign::{Assignment, failures_of, retry_at};
 use crate::index::Index;
 use crate::leave::{self, Verdict};
 use crate::notice::Notices;
 use crate::slot::{Slot, Slots, State, is_retained};
-use crate::{Action, FinalizerChange, Place, Plan, Reason, Step, Time, World, marks, pods, status};
-use std::collections::{BTreeSet, HashMap};
+use crate::{
+    Action, FailureClass, FinalizerChange, Notice, Place, Plan, Reason, Step, Time, World, marks, pods,
+    status,
+};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Decides for the whole world.
 pub fn plan(world: &World, now: Time) -> Plan {
@@ -45,7 +49,11 @@ pub struct Planner<'i, 'w> {
     pub assignment: Assignment<'i, 'w>,
     pub notices: Notices<'w>,
     /// What is to be said of a claim as a whole.
-    pub plan_notes: BTreeSet<(usize, Reason)>,
+    pub notes: BTreeSet<(usize, Reason)>,
+    /// Pods of StatefulSets that hang on lost nodes, by claim.
+    pub hanging: BTreeMap<usize, Vec<String>>,
+    /// Pods that a claim in mode Plan would evict: the claim and the pod's node.
+    pub would_evict: Vec<(usize, Option<String>)>,
     pub plan: Plan,
 }
 
@@ -66,14 +74,20 @@ impl<'i, 'w> Planner<'i, 'w> {
             decisions: vec![untouched; slots.all.len()],
             assignment: Assignment::new(index, &slots.all),
             notices: Notices::new(&index.world.noticed, index.now),
-            plan_notes: BTreeSet::new(),
+            notes: BTreeSet::new(),
+            hanging: BTreeMap::new(),
+            would_evict: Vec::new(),
             plan: Plan::default(),
         }
     }
 
     /// Stay or leave, for every address that is on an instance.
     pub fn judge_all(&mut self) {
-        let mut holder_of: HashMap<usize, usize> = HashMap::new();
+        // Also where no address is: pods may be left there.
+        for entry in self.index.nodes.iter().filter(|entry| !entry.node.ready) {
+            self.notices.since(Notice::NotReady(entry.node.uid.clone()));
+        }
+        let mut holder_of: FxHashMap<usize, usize> = FxHashMap::default();
         for (number, slot) in self.slots.all.iter().enumerate() {
             let Some(node) = slot.on_node() else { continue };
             // The most important address of a node may stay there; a recorded holder comes first.
@@ -83,25 +97,23 @@ impl<'i, 'w> Planner<'i, 'w> {
             }
         }
         for (number, slot) in self.slots.all.iter().enumerate() {
-            let second = slot
-                .on_node()
-                .is_some_and(|node| holder_of.get(&node) != Some(&number));
+            let second = slot.on_node().is_some_and(|node| holder_of.get(&node) != Some(&number));
             self.decisions[number].verdict = leave::judge(self.index, slot, second, &mut self.notices);
         }
     }
 
     /// Nodes for what is free or has to leave.
     pub fn assign_all(&mut self) {
-        let mut waiting: Vec<usize> = (0..self.slots.all.len())
-            .filter(|number| self.wants_node(*number))
-            .collect();
+        let mut waiting: Vec<usize> =
+            (0..self.slots.all.len()).filter(|number| self.wants_node(*number)).collect();
         waiting.sort_by_key(|number| self.rank(*number));
+        for slot in &self.slots.all {
+            if is_held_up(self.index, slot) {
+                self.assignment.reserve_promise(slot);
+            }
+        }
         // What was promised before a crash is kept, so that a move goes on where it was.
-        waiting.retain(|number| {
-            self.assignment
-                .keep_promise(*number, &self.slots.all[*number])
-                .is_none()
-        });
+        waiting.retain(|number| self.assignment.keep_promise(*number, &self.slots.all[*number]).is_none());
         for number in waiting {
             self.assignment.place(number, &self.slots.all);
         }
@@ -129,17 +141,9 @@ impl<'i, 'w> Planner<'i, 'w> {
     fn rank(&self, number: usize) -> (bool, bool, usize, Time, &'w str) {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
-        let could_stay = matches!(
-            self.decisions[number].verdict,
-            Verdict::Leave { forced: false, .. }
-        ) && matches!(slot.state, State::On { .. });
-        (
-            !claim.enforces(),
-            could_stay,
-            slot.position,
-            claim.object.created,
-            claim.name,
-        )
+        let could_stay = matches!(self.decisions[number].verdict, Verdict::Leave { forced: false, .. })
+            && matches!(slot.state, State::On { .. });
+        (!claim.enforces(), could_stay, slot.position, claim.object.created, claim.name)
     }
 
     /// The single next step of everything.
@@ -152,15 +156,13 @@ impl<'i, 'w> Planner<'i, 'w> {
         }
     }
 
-    fn next_step(&mut self, number: usize, moving: &mut HashMap<usize, usize>) {
+    fn next_step(&mut self, number: usize, moving: &mut FxHashMap<usize, usize>) {
         let slot = &self.slots.all[number];
         match slot.state {
             State::Unknown(message) => self.stuck(number, Reason::CloudUnknown, message),
-            State::NotFound => self.stuck(
-                number,
-                Reason::AddressNotFound,
-                "the cloud account has no such address",
-            ),
+            State::NotFound => {
+                self.stuck(number, Reason::AddressNotFound, "the cloud account has no such address");
+            }
             State::Foreign(holder) => {
                 self.stuck(
                     number,
@@ -168,15 +170,11 @@ impl<'i, 'w> Planner<'i, 'w> {
                     &format!("it is on {holder}, which is not ours to touch"),
                 );
             }
-            _ if is_retained(self.index, slot) => self.decide(number, Reason::RemovedFromSpec, ""),
+            _ if is_retained(self.index, slot) => self.decide(number, self.cause_of_release(number), ""),
             _ if slot.busy => self.carry_on(number),
             _ if slot.stale => {
                 self.carry_on(number);
-                self.step(
-                    number,
-                    Action::Verify,
-                    self.decisions[number].moving.unwrap_or(Reason::Attached),
-                );
+                self.step(number, Action::Verify, self.decisions[number].moving.unwrap_or(Reason::Attached));
                 self.notices.wake(self.index.now.plus_seconds(1));
             }
             State::Free { token } if slot.released => {
@@ -196,30 +194,23 @@ impl<'i, 'w> Planner<'i, 'w> {
     }
 
     fn stuck(&mut self, number: usize, reason: Reason, detail: &str) {
-        self.decide(number, reason, detail);
+        // A deletion must never hang without saying how to end it.
+        let way_out = "; set releasePolicy to Retain to let it go without the cloud";
+        let released = self.slots.all[number].released;
+        self.decide(number, reason, &format!("{detail}{}", if released { way_out } else { "" }));
         self.decisions[number].degraded = true;
     }
 
     /// A step is under way, or its result is being read: nothing new is decided, marks stay as they are.
     fn carry_on(&mut self, number: usize) {
         let slot = &self.slots.all[number];
-        let cause = slot
-            .operation()
-            .and_then(|operation| Reason::from_name(&operation.cause));
+        let cause = slot.operation().and_then(|operation| Reason::from_name(&operation.cause));
         self.decisions[number].moving = Some(cause.unwrap_or(Reason::FirstAttach));
-        let to = slot
-            .operation()
-            .and_then(|operation| operation.to_provider_id.as_deref());
+        let to = slot.operation().and_then(|operation| operation.to_provider_id.as_deref());
         self.decisions[number].target = to.and_then(|to| self.index.node_of_instance(to));
-        self.decide(
-            number,
-            if slot.released {
-                Reason::Releasing
-            } else {
-                Reason::Moving
-            },
-            "",
-        );
+        let leaves = slot.operation().is_some_and(|operation| operation.from_provider_id.is_some());
+        let under_way = if leaves { Reason::Moving } else { Reason::Attaching };
+        self.decide(number, if slot.released { Reason::Releasing } else { under_way }, "");
     }
 
     fn attach(&mut self, number: usize, token: &str) {
@@ -228,87 +219,67 @@ impl<'i, 'w> Planner<'i, 'w> {
             let cause = self.cause_of_attach(number);
             self.decisions[number].moving = Some(cause);
             self.decide(number, Reason::Attaching, "");
-            self.step(
-                number,
-                Action::Attach {
-                    to: self.place(node),
-                    token: token.to_owned(),
-                },
-                cause,
-            );
+            self.step(number, Action::Attach { to: self.place(node), token: token.to_owned() }, cause);
             return;
         }
         if let Some(node) = self.way_back(number) {
             self.decisions[number].moving = Some(Reason::Restored);
             self.decisions[number].target = Some(node);
+            self.wake_after_failures(number);
             self.decide(number, Reason::Restored, "no other node could take it");
             self.step(
                 number,
-                Action::Attach {
-                    to: self.place(node),
-                    token: token.to_owned(),
-                },
+                Action::Attach { to: self.place(node), token: token.to_owned() },
                 Reason::Restored,
             );
             return;
         }
         let paused = self.index.claims[slot.claim].spec.paused;
-        self.wait_for_failures(number);
-        let detail = self.last_failure(number);
-        self.decisions[number].degraded = !detail.is_empty();
-        let reason = if paused {
-            Reason::Paused
-        } else {
-            Reason::WaitingForNode
-        };
-        self.decide(number, reason, &detail);
+        if paused || !self.backs_off(number) {
+            self.decide(number, if paused { Reason::Paused } else { Reason::WaitingForNode }, "");
+        }
     }
 
     /// The cause of a move that was begun counts to its end.
     fn cause_of_attach(&self, number: usize) -> Reason {
-        let recorded = self.slots.all[number]
-            .operation()
-            .and_then(|operation| Reason::from_name(&operation.cause));
-        recorded.unwrap_or(Reason::FirstAttach)
+        let recorded =
+            self.slots.all[number].operation().and_then(|operation| Reason::from_name(&operation.cause));
+        let was_on = self.slots.all[number].recorded.and_then(|record| record.provider_id.as_deref());
+        let lost_its_node = was_on.is_some_and(|was_on| self.index.node_of_instance(was_on).is_none());
+        recorded.unwrap_or(if lost_its_node { Reason::NodeLost } else { Reason::FirstAttach })
     }
 
-    /// The node that an address came from, if the attach failed and it can go back there.
+    /// The node that an address came from, if it can go back there.
     fn way_back(&self, number: usize) -> Option<usize> {
         let slot = &self.slots.all[number];
         let operation = slot.operation()?;
-        let node = self
-            .index
-            .node_of_instance(operation.from_provider_id.as_deref()?)?;
+        let node = self.index.node_of_instance(operation.from_provider_id.as_deref()?)?;
         let entry = &self.index.nodes[node];
-        let failed = operation.to_provider_id.as_ref().is_some_and(|to| {
-            self.index
-                .world
-                .failures
-                .contains_key(&(slot.address, to.clone()))
-        });
         let alive = entry.node.ready && !entry.node.deleting && entry.unfit != Some(Reason::InstanceStopped);
         let claim = &self.index.claims[slot.claim];
         let free = !self.assignment.is_taken(node) && self.assignment.cooling_off(slot, node).is_none();
-        (failed && alive && free && !claim.spec.paused).then_some(node)
+        (alive && free && !claim.spec.paused).then_some(node)
+    }
+
+    fn cause_of_release(&self, number: usize) -> Reason {
+        let deleted = self.index.claims[self.slots.all[number].claim].object.deleting;
+        if deleted { Reason::AllocationDeleted } else { Reason::RemovedFromSpec }
     }
 
     fn release(&mut self, number: usize) {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
-        let cause = if claim.object.deleting {
-            Reason::AllocationDeleted
-        } else {
-            Reason::RemovedFromSpec
-        };
+        let cause = self.cause_of_release(number);
+        if claim.spec.paused && !claim.object.deleting {
+            return self.decide(number, Reason::Paused, "");
+        }
         self.decisions[number].moving = Some(cause);
         self.decide(number, Reason::Releasing, "");
-        let ready = slot
-            .on_node()
-            .is_some_and(|node| self.index.nodes[node].node.ready);
+        let ready = slot.on_node().is_some_and(|node| self.index.nodes[node].node.ready);
         self.detach(number, cause, !ready, None);
     }
 
-    fn keep_or_move(&mut self, number: usize, moving: &mut HashMap<usize, usize>) {
+    fn keep_or_move(&mut self, number: usize, moving: &mut FxHashMap<usize, usize>) {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
         let (cause, forced) = match self.decisions[number].verdict {
@@ -319,7 +290,7 @@ impl<'i, 'w> Planner<'i, 'w> {
             return self.stay(number, Reason::Paused);
         }
         let Some(target) = self.decisions[number].target else {
-            self.wait_for_failures(number);
+            self.wake_after_failures(number);
             return self.stay(number, Reason::WaitingForTarget);
         };
         let begun = slot.operation().is_some();
@@ -331,6 +302,9 @@ impl<'i, 'w> Planner<'i, 'w> {
             }
             *on_the_move += 1;
         }
+        // The cause that a move was begun with counts to its end.
+        let begun_with = slot.operation().and_then(|operation| Reason::from_name(&operation.cause));
+        let cause = begun_with.filter(|_| !forced).unwrap_or(cause);
         self.decisions[number].moving = Some(cause);
         self.decide(number, Reason::Moving, "");
         self.detach(number, cause, forced, Some(self.place(target)));
@@ -347,30 +321,27 @@ impl<'i, 'w> Planner<'i, 'w> {
         self.decisions[number].degraded = reason == Reason::StormGuard;
     }
 
+    /// Whether an address is where its pods can follow it: a move ends with the marks.
+    fn is_marked(&self, slot: &Slot<'_>) -> bool {
+        let name = self.index.claims[slot.claim].name;
+        slot.on_node().is_some_and(|node| marks::is_home(self.index.nodes[node].node, name))
+    }
+
     /// Marks off, then (for a DaemonSet) its pod gone, then the call. A node that is lost is not waited
     /// for.
     fn detach(&mut self, number: usize, cause: Reason, forced: bool, target: Option<Place>) {
         let slot = &self.slots.all[number];
-        let State::On {
-            node,
-            provider_id,
-            token,
-        } = slot.state
-        else {
+        let State::On { node, provider_id, token } = slot.state else {
             return;
         };
         let claim = &self.index.claims[slot.claim];
         if let Some(node) = node {
             let deleted = claim.object.deleting;
-            if !forced && marks::has_marks(self.index.nodes[node].node) {
+            if marks::has_marks(self.index.nodes[node].node) && !self.marked_for_another(node, number) {
                 return;
             }
             if !forced && !deleted && claim.is_daemon_set() && self.index.live_pods(claim, node) > 0 {
-                return self.decide(
-                    number,
-                    Reason::WaitingForDaemonSetPod,
-                    "its pod is on its way out",
-                );
+                return self.decide(number, Reason::WaitingForDaemonSetPod, "its pod is on its way out");
             }
             if self.is_own_node(node) && !self.index.world.nobody_took_the_lease && claim.enforces() {
                 self.plan.yield_lease = true;
@@ -379,22 +350,23 @@ impl<'i, 'w> Planner<'i, 'w> {
         }
         if let Some(at) = retry_at(self.index, slot, provider_id).filter(|at| *at > self.index.now) {
             self.notices.wake(at);
-            let failure = self.last_failure(number);
-            return self.stuck(number, Reason::BackingOff, &failure);
+            self.backs_off(number);
+            return;
         }
         let from = Place {
             node: node.map(|n| self.index.nodes[n].name.to_owned()),
             provider_id: provider_id.to_owned(),
         };
-        self.step(
-            number,
-            Action::Detach {
-                from,
-                token: token.to_owned(),
-                target,
-            },
-            cause,
-        );
+        self.step(number, Action::Detach { from, token: token.to_owned(), target }, cause);
+    }
+
+    /// Whether the marks of a node speak of another address that is there too: those stay.
+    fn marked_for_another(&self, node: usize, number: usize) -> bool {
+        let marked = self.index.nodes[node].node.reserved_ip.as_deref().and_then(|text| text.parse().ok());
+        marked.is_some_and(|marked: std::net::IpAddr| {
+            let mut others = self.slots.all.iter().enumerate().filter(|(other, _)| *other != number);
+            others.any(|(_, slot)| slot.address == marked && slot.on_node() == Some(node))
+        })
     }
 
     fn is_own_node(&self, node: usize) -> bool {
@@ -402,16 +374,19 @@ impl<'i, 'w> Planner<'i, 'w> {
     }
 
     /// How many addresses of each claim are on the move by choice already.
-    fn moving_by_choice(&self) -> HashMap<usize, usize> {
-        let mut moving = HashMap::new();
+    fn moving_by_choice(&self) -> FxHashMap<usize, usize> {
+        let mut moving = FxHashMap::default();
         for (number, slot) in self.slots.all.iter().enumerate() {
-            let begun = slot
-                .operation()
-                .is_some_and(|operation| operation.from.is_some() && operation.to.is_some());
-            let forced = matches!(
-                self.decisions[number].verdict,
-                Verdict::Leave { forced: true, .. }
-            );
+            let begun = slot.operation().is_some_and(|operation| operation.from_provider_id.is_some());
+            let arrived =
+                matches!(self.decisions[number].verdict, Verdict::Stay(_)) && slot.on_node().is_some();
+            if arrived {
+                // A move ends with the marks.
+                let unmarked = !self.is_marked(slot) && self.index.claims[slot.claim].enforces();
+                *moving.entry(slot.claim).or_default() += usize::from(unmarked && !slot.released);
+                continue;
+            }
+            let forced = matches!(self.decisions[number].verdict, Verdict::Leave { forced: true, .. });
             if begun && !slot.released && !forced && self.counts(number) {
                 *moving.entry(slot.claim).or_default() += 1;
             }
@@ -423,25 +398,22 @@ impl<'i, 'w> Planner<'i, 'w> {
     fn counts(&self, number: usize) -> bool {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
-        let from = slot
-            .operation()
-            .and_then(|operation| operation.from_provider_id.as_deref());
-        let node = slot.on_node().or_else(|| self.index.node_of_instance(from?));
+        let from = slot.operation().and_then(|operation| operation.from_provider_id.as_deref());
+        let node = from.map_or(slot.on_node(), |from| self.index.node_of_instance(from));
         claim.spec.workload.is_none() || node.is_some_and(|node| self.index.live_pods(claim, node) > 0)
     }
 
     pub fn place(&self, node: usize) -> Place {
         let entry = &self.index.nodes[node];
-        Place {
-            node: Some(entry.name.to_owned()),
-            provider_id: entry.node.provider_id.clone(),
-        }
+        Place { node: Some(entry.name.to_owned()), provider_id: entry.node.provider_id.clone() }
     }
 
     fn step(&mut self, number: usize, action: Action, cause: Reason) {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
-        if !claim.enforces() {
+        // The finalizer first: without it a deletion would leave behind what is attached now.
+        let secured = claim.object.has_finalizer || claim.object.deleting || action == Action::Verify;
+        if !claim.enforces() || !secured {
             return;
         }
         self.plan.steps.push(Step {
@@ -453,23 +425,42 @@ impl<'i, 'w> Planner<'i, 'w> {
         });
     }
 
-    fn wait_for_failures(&mut self, number: usize) {
-        let slot = &self.slots.all[number];
-        for (_, failed_on) in failures_of(self.index.world, slot).collect::<Vec<_>>() {
-            if let Some(at) = retry_at(self.index, slot, failed_on) {
+    fn wake_after_failures(&mut self, number: usize) {
+        let (index, slot) = (self.index, &self.slots.all[number]);
+        for (_, failed_on) in failures_of(index.world, slot.address) {
+            if let Some(at) = retry_at(index, slot, failed_on) {
                 self.notices.wake(at);
             }
         }
     }
 
-    fn last_failure(&self, number: usize) -> String {
+    /// Says which failure is waited for, if one is, and wakes when the pause ends.
+    fn backs_off(&mut self, number: usize) -> bool {
         let slot = &self.slots.all[number];
-        let last = failures_of(self.index.world, slot).max_by_key(|(failure, _)| failure.at);
-        last.map(|(failure, _)| failure.message.clone())
-            .unwrap_or_default()
+        let (index, now) = (self.index, self.index.now);
+        let mut pauses: Vec<_> = failures_of(index.world, slot.address)
+            .filter_map(|(failure, on)| Some((retry_at(index, slot, on).filter(|at| *at > now)?, failure)))
+            .collect();
+        pauses.sort_by_key(|(at, failure)| (*at, failure.at));
+        let Some((at, failure)) = pauses.first() else { return false };
+        self.notices.wake(*at);
+        let denied = failure.class == FailureClass::Denied;
+        let reason = if denied { Reason::PermissionDenied } else { Reason::BackingOff };
+        self.stuck(number, reason, &failure.message);
+        true
+    }
+
+    /// What would be done is in `status.plan`; of the address itself the mode is the reason.
+    fn speak_of_plans(&mut self) {
+        for (slot, decision) in self.slots.all.iter().zip(&mut self.decisions) {
+            if decision.moving.is_some() && !self.index.claims[slot.claim].enforces() {
+                decision.reason = Reason::PlanOnly;
+            }
+        }
     }
 
     pub fn finish(mut self) -> Plan {
+        self.speak_of_plans();
         marks::plan(&mut self);
         pods::plan(&mut self);
         self.finalizers();
@@ -482,27 +473,18 @@ impl<'i, 'w> Planner<'i, 'w> {
     /// On before anything is attached; off when nothing is left to release.
     fn finalizers(&mut self) {
         for (number, claim) in self.index.claims.iter().enumerate() {
-            let holds = self
-                .slots
-                .all
-                .iter()
-                .enumerate()
-                .any(|(i, slot)| slot.claim == number && self.holds(i));
+            let holds = self.slots.of_claim[number].iter().any(|slot| self.holds(*slot));
             let wanted = claim.enforces() && (!claim.object.deleting || holds);
             if wanted != claim.object.has_finalizer && (!claim.object.deleting || !wanted) {
-                self.plan.finalizers.push(FinalizerChange {
-                    allocation: claim.name.to_owned(),
-                    present: wanted,
-                });
+                self.plan
+                    .finalizers
+                    .push(FinalizerChange { allocation: claim.name.to_owned(), present: wanted });
             }
         }
         for (name, allocation) in &self.index.world.allocations {
             // Nobody can say what an object without a valid spec holds; it must be able to go.
             if allocation.spec.is_err() && allocation.deleting && allocation.has_finalizer {
-                self.plan.finalizers.push(FinalizerChange {
-                    allocation: name.clone(),
-                    present: false,
-                });
+                self.plan.finalizers.push(FinalizerChange { allocation: name.clone(), present: false });
             }
         }
     }
@@ -510,39 +492,27 @@ impl<'i, 'w> Planner<'i, 'w> {
     /// Whether the deletion of its allocation has to wait for this address.
     fn holds(&self, number: usize) -> bool {
         let slot = &self.slots.all[number];
-        let unknown_but_ours = || {
-            slot.recorded
-                .is_some_and(|r| r.provider_id.is_some() || r.operation.is_some())
-        };
+        let unknown_but_ours =
+            || slot.recorded.is_some_and(|r| r.provider_id.is_some() || r.operation.is_some());
         !is_retained(self.index, slot)
             && match slot.state {
                 State::On { .. } => true,
-                State::Unknown(_) => unknown_but_ours(),
+                State::Unknown(_) => unknown_but_ours() || marks::names(self.index, slot.address),
                 State::Free { .. } => slot.busy || slot.stale,
                 State::NotFound | State::Foreign(_) => false,
             }
     }
 }
 
-fn failures_of<'w>(world: &'w World, slot: &Slot<'_>) -> impl Iterator<Item = (&'w crate::Failure, &'w str)> {
-    let address = slot.address;
-    world
-        .failures
-        .range((address, String::new())..)
-        .take_while(move |((failed, _), _)| *failed == address)
-        .map(|((_, provider_id), failure)| (failure, provider_id.as_str()))
+/// Its move, if one was begun, cannot go on for now.
+fn is_held_up(index: &Index<'_>, slot: &Slot<'_>) -> bool {
+    let paused = index.claims[slot.claim].spec.paused;
+    !slot.released && (slot.busy || slot.stale || paused || matches!(slot.state, State::Unknown(_)))
 }
 
 /// Which of two addresses on one node may stay.
 fn seniority<'w>(index: &Index<'w>, slot: &Slot<'w>) -> (bool, bool, bool, usize, Time, &'w str) {
     let claim = &index.claims[slot.claim];
     let recorded = slot.recorded.and_then(|r| r.provider_id.as_deref()) == slot.on_instance();
-    (
-        slot.released,
-        !claim.enforces(),
-        !recorded,
-        slot.position,
-        claim.object.created,
-        claim.name,
-    )
+    (slot.released, !claim.enforces(), !recorded, slot.position, claim.object.created, claim.name)
 }

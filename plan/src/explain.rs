@@ -57,9 +57,7 @@ pub fn explain(world: &World, now: Time, address: IpAddr) -> Option<Explanation>
     let lost = slots.lost.iter().filter(|lost| lost.address == address);
     Some(Explanation {
         allocation: index.claims[slot.claim].name.to_owned(),
-        also_listed_by: lost
-            .map(|lost| index.claims[lost.claim].name.to_owned())
-            .collect(),
+        also_listed_by: lost.map(|lost| index.claims[lost.claim].name.to_owned()).collect(),
         node: slot.on_node().map(|node| index.nodes[node].name.to_owned()),
         reason: decision.reason,
         detail: decision.detail.clone(),

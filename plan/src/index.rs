@@ -3,12 +3,11 @@
 use crate::parse::Spec;
 use crate::select::{self, Tolerated};
 use crate::{Allocation, InstanceView, Node, Pod, Reason, Time, WorkloadKey, World};
-use crds::{CloudProvider, Mode, WorkloadKind};
-use std::collections::{BTreeMap, HashMap};
+use crds::{CloudProvider, IpStatus, Mode, WorkloadKind};
+use rustc_hash::FxHashMap;
+use std::net::IpAddr;
 use std::rc::Rc;
-
-const REGION: &str = "topology.kubernetes.io/region";
-const ZONE: &str = "topology.kubernetes.io/zone";
+use std::sync::Arc;
 
 /// A node and what holds for it whatever allocation asks.
 pub struct NodeEntry<'w> {
@@ -25,8 +24,17 @@ pub struct Claim<'w> {
     pub object: &'w Allocation,
     pub spec: &'w Spec,
     pub tolerated: Tolerated<'w>,
-    /// Nodes that match selector, terms, cloud, region and zones, in order of their names.
-    pub pool: Rc<Vec<usize>>,
+    pub pool: Rc<Pool>,
+}
+
+/// Nodes that match selector, terms, cloud, region and zones.
+pub struct Pool {
+    /// Allocations that select alike have the same.
+    pub number: usize,
+    /// In order of their names.
+    pub nodes: Vec<usize>,
+    /// Some of them have taints, so that tolerations matter.
+    pub tainted: bool,
 }
 
 impl Claim<'_> {
@@ -36,14 +44,11 @@ impl Claim<'_> {
     }
 
     pub fn is_daemon_set(&self) -> bool {
-        self.spec
-            .workload
-            .as_ref()
-            .is_some_and(|workload| workload.kind == WorkloadKind::DaemonSet)
+        self.spec.workload.as_ref().is_some_and(|workload| workload.kind == WorkloadKind::DaemonSet)
     }
 
     pub fn has_in_pool(&self, node: usize) -> bool {
-        self.pool.binary_search(&node).is_ok()
+        self.pool.nodes.binary_search(&node).is_ok()
     }
 }
 
@@ -53,21 +58,31 @@ pub struct Index<'w> {
     pub nodes: Vec<NodeEntry<'w>>,
     /// Claims in order of seniority: acting before planning ones, older before younger.
     pub claims: Vec<Claim<'w>>,
-    pub pods_of: BTreeMap<&'w WorkloadKey, Vec<(&'w str, &'w Pod)>>,
-    by_name: HashMap<&'w str, usize>,
-    by_provider_id: HashMap<&'w str, usize>,
+    /// Workloads that pods are of, in order, and their pods.
+    pub workloads: Vec<(&'w WorkloadKey, Vec<PodEntry<'w>>)>,
+    workload_numbers: FxHashMap<&'w WorkloadKey, usize>,
+    instances: FxHashMap<&'w str, &'w InstanceView>,
+    by_provider_id: FxHashMap<&'w str, usize>,
+    /// What any status says of an address.
+    records: FxHashMap<IpAddr, Vec<&'w IpStatus>>,
     /// Pods of a workload on a node that are not Succeeded or Failed.
-    live: HashMap<(&'w WorkloadKey, usize), usize>,
+    live: FxHashMap<(usize, usize), usize>,
+}
+
+/// A pod and the node it is on.
+#[derive(Clone, Copy)]
+pub struct PodEntry<'w> {
+    pub uid: &'w str,
+    pub pod: &'w Pod,
+    /// Index of its node, if it is bound and the node is there.
+    pub node: Option<usize>,
 }
 
 impl<'w> Index<'w> {
     pub fn new(world: &'w World, now: Time) -> Self {
-        let nodes: Vec<NodeEntry> = world
-            .nodes
-            .iter()
-            .map(|(name, node)| entry(world, name, node))
-            .collect();
-        let by_name = nodes.iter().enumerate().map(|(i, node)| (node.name, i)).collect();
+        let instances = world.instances.iter().map(|(id, seen)| (id.as_str(), &seen.view)).collect();
+        let nodes: Vec<NodeEntry> =
+            world.nodes.iter().map(|(name, node)| entry(world, &instances, name, node)).collect();
         // Two nodes with one provider ID cannot be; should they, the first by name counts.
         let by_provider_id = nodes
             .iter()
@@ -82,74 +97,104 @@ impl<'w> Index<'w> {
             now,
             nodes,
             claims,
-            pods_of: BTreeMap::new(),
-            by_name,
+            workloads: Vec::new(),
+            workload_numbers: FxHashMap::default(),
+            instances,
             by_provider_id,
-            live: HashMap::new(),
+            records: records(world),
+            live: FxHashMap::default(),
         };
         index.add_pods();
         index
     }
 
+    /// Names that pods share (see [`Pod`]) are looked up once, not once per pod.
     fn add_pods(&mut self) {
+        let mut workload_at: FxHashMap<*const WorkloadKey, usize> = FxHashMap::default();
+        let mut node_at: FxHashMap<*const str, Option<usize>> = FxHashMap::default();
+        let by_name: FxHashMap<&str, usize> =
+            self.nodes.iter().enumerate().map(|(i, node)| (node.name, i)).collect();
         for (uid, pod) in &self.world.pods {
-            self.pods_of.entry(&pod.workload).or_default().push((uid, pod));
-            if let Some(node) = pod.node.as_deref().and_then(|name| self.node_named(name))
-                && !pod.finished
-            {
-                *self.live.entry((&pod.workload, node)).or_default() += 1;
+            let node = pod.node.as_ref().and_then(|name| {
+                *node_at.entry(Arc::as_ptr(name)).or_insert_with(|| by_name.get(&**name).copied())
+            });
+            let number = *workload_at.entry(Arc::as_ptr(&pod.workload)).or_insert_with(|| {
+                let next = self.workloads.len();
+                let number = *self.workload_numbers.entry(&pod.workload).or_insert(next);
+                if number == next {
+                    self.workloads.push((&pod.workload, Vec::new()));
+                }
+                number
+            });
+            self.workloads[number].1.push(PodEntry { uid, pod, node });
+            if let (Some(node), false) = (node, pod.finished) {
+                *self.live.entry((number, node)).or_default() += 1;
             }
         }
-    }
-
-    pub fn node_named(&self, name: &str) -> Option<usize> {
-        self.by_name.get(name).copied()
     }
 
     pub fn node_of_instance(&self, provider_id: &str) -> Option<usize> {
         self.by_provider_id.get(provider_id).copied()
     }
 
+    /// What any allocation's status says of an address.
+    pub fn recorded(&self, address: IpAddr) -> impl Iterator<Item = &'w IpStatus> + '_ {
+        self.records.get(&address).into_iter().flatten().copied()
+    }
+
+    /// The pods of a workload.
+    pub fn pods_of(&self, workload: &WorkloadKey) -> &[PodEntry<'w>] {
+        self.workload_numbers
+            .get(workload)
+            .map(|number| self.workloads[*number].1.as_slice())
+            .unwrap_or_default()
+    }
+
     /// How many pods of the claim's workload are still on a node; a terminating one counts.
     pub fn live_pods(&self, claim: &Claim<'w>, node: usize) -> usize {
-        let workload = claim.spec.workload.as_ref();
-        workload
-            .and_then(|workload| self.live.get(&(workload, node)))
-            .copied()
-            .unwrap_or(0)
+        let number = claim.spec.workload.as_ref().and_then(|workload| self.workload_numbers.get(workload));
+        number.and_then(|number| self.live.get(&(*number, node))).copied().unwrap_or(0)
     }
 
     pub fn instance(&self, provider_id: &str) -> &'w InstanceView {
-        self.world
-            .instances
-            .get(provider_id)
-            .map_or(&InstanceView::Unknown, |seen| &seen.view)
+        self.instances.get(provider_id).copied().unwrap_or(&InstanceView::Unknown)
     }
 
     /// Why a node cannot take an address of a claim, apart from being taken.
     pub fn refusal(&self, claim: &Claim<'w>, node: usize) -> Option<Reason> {
-        if !claim.has_in_pool(node) {
-            return Some(not_in_pool(claim.spec, &self.nodes[node]));
+        if claim.has_in_pool(node) {
+            self.refusal_in_pool(claim, node)
+        } else {
+            Some(not_in_pool(claim.spec, &self.nodes[node]))
         }
+    }
+
+    /// The same for a node of the claim's pool.
+    pub fn refusal_in_pool(&self, claim: &Claim<'w>, node: usize) -> Option<Reason> {
         let entry = &self.nodes[node];
-        entry
-            .unfit
-            .or_else(|| claim.tolerated.keeps_away(entry.node).map(|_| Reason::Tainted))
+        entry.unfit.or_else(|| claim.tolerated.keeps_away(entry.node).map(|_| Reason::Tainted))
     }
 }
 
-fn entry<'w>(world: &'w World, name: &'w str, node: &'w Node) -> NodeEntry<'w> {
-    let zone = node.labels.get(ZONE).map_or("", String::as_str);
-    NodeEntry {
-        name,
-        node,
-        zone,
-        unfit: unfit(world, name, node),
+fn records(world: &World) -> FxHashMap<IpAddr, Vec<&IpStatus>> {
+    let mut records: FxHashMap<IpAddr, Vec<&IpStatus>> = FxHashMap::default();
+    for record in world.allocations.values().flat_map(|allocation| &allocation.status.ips) {
+        if let Ok(address) = record.address.parse() {
+            records.entry(address).or_default().push(record);
+        }
     }
+    records
 }
 
-fn unfit(world: &World, name: &str, node: &Node) -> Option<Reason> {
-    let instance = world.instances.get(&node.provider_id).map(|seen| &seen.view);
+type Instances<'w> = FxHashMap<&'w str, &'w InstanceView>;
+
+fn entry<'w>(world: &'w World, instances: &Instances<'w>, name: &'w str, node: &'w Node) -> NodeEntry<'w> {
+    let zone = node.labels.zone();
+    let instance = instances.get(node.provider_id.as_str()).copied();
+    NodeEntry { name, node, zone, unfit: unfit(world, name, node, instance) }
+}
+
+fn unfit(world: &World, name: &str, node: &Node, instance: Option<&InstanceView>) -> Option<Reason> {
     if node.deleting {
         Some(Reason::NodeLost)
     } else if select::out_of_service(node) {
@@ -192,11 +237,7 @@ fn claims<'w>(world: &'w World, nodes: &[NodeEntry<'w>]) -> Vec<Claim<'w>> {
 }
 
 fn tolerated<'w>(world: &'w World, spec: &'w Spec) -> Tolerated<'w> {
-    let of_workload = || {
-        spec.workload
-            .as_ref()
-            .and_then(|workload| world.workloads.get(workload))
-    };
+    let of_workload = || spec.workload.as_ref().and_then(|workload| world.workloads.get(workload));
     match (&spec.tolerations, of_workload()) {
         (Some(listed), _) => Tolerated::Listed(listed),
         (None, Some(workload)) => Tolerated::Listed(&workload.tolerations),
@@ -208,81 +249,63 @@ fn tolerated<'w>(world: &'w World, spec: &'w Spec) -> Tolerated<'w> {
 /// lists of nodes by label, made for the labels that selectors use.
 struct Pools<'n, 'w> {
     nodes: &'n [NodeEntry<'w>],
-    by_label: HashMap<(&'w str, &'w str), Vec<usize>>,
-    made: HashMap<String, Rc<Vec<usize>>>,
+    by_label: FxHashMap<(&'w str, &'w str), Vec<usize>>,
+    made: FxHashMap<String, Rc<Pool>>,
 }
 
 impl<'n, 'w> Pools<'n, 'w> {
     fn new(nodes: &'n [NodeEntry<'w>], specs: impl Iterator<Item = &'w Spec>) -> Self {
-        let mut keys: Vec<&str> = specs
-            .filter_map(|spec| spec.node_selector.keys().next().map(String::as_str))
-            .collect();
+        let mut keys: Vec<&str> =
+            specs.filter_map(|spec| spec.node_selector.keys().next().map(String::as_str)).collect();
         keys.sort_unstable();
         keys.dedup();
-        let mut by_label: HashMap<_, Vec<usize>> = HashMap::new();
+        let mut by_label: FxHashMap<_, Vec<usize>> = FxHashMap::default();
         for (i, entry) in nodes.iter().enumerate() {
             for key in &keys {
-                if let Some((key, value)) = entry.node.labels.get_key_value(*key) {
-                    by_label
-                        .entry((key.as_str(), value.as_str()))
-                        .or_default()
-                        .push(i);
+                if let Some(value) = entry.node.labels.get(key) {
+                    by_label.entry((*key, value)).or_default().push(i);
                 }
             }
         }
-        Self {
-            nodes,
-            by_label,
-            made: HashMap::new(),
-        }
+        Self { nodes, by_label, made: FxHashMap::default() }
     }
 
-    fn of(&mut self, spec: &Spec) -> Rc<Vec<usize>> {
-        let key = format!(
-            "{:?}",
-            (
-                &spec.node_selector,
-                &spec.terms,
-                spec.provider,
-                &spec.region,
-                &spec.zones
-            )
-        );
+    fn of(&mut self, spec: &Spec) -> Rc<Pool> {
+        let key =
+            format!("{:?}", (&spec.node_selector, &spec.terms, spec.provider, &spec.region, &spec.zones));
         if let Some(pool) = self.made.get(&key) {
             return pool.clone();
         }
-        let fits = |i: &usize| selected(spec, &self.nodes[*i]) && in_place(spec, &self.nodes[*i]);
-        let pool: Vec<usize> = match spec.node_selector.first_key_value() {
+        // The list by label is made by the first one.
+        let fits = |i: &usize| in_place(spec, &self.nodes[*i]) && selected_but_first(spec, &self.nodes[*i]);
+        let nodes: Vec<usize> = match spec.node_selector.first_key_value() {
             Some((key, value)) => {
                 let listed = self.by_label.get(&(key.as_str(), value.as_str()));
-                listed
-                    .into_iter()
-                    .flatten()
-                    .copied()
-                    .filter(|i| fits(i))
-                    .collect()
+                listed.into_iter().flatten().copied().filter(|i| fits(i)).collect()
             }
             None => (0..self.nodes.len()).filter(fits).collect(),
         };
-        let pool = Rc::new(pool);
+        let tainted = nodes.iter().any(|i| !self.nodes[*i].node.taints.is_empty());
+        let pool = Rc::new(Pool { number: self.made.len(), nodes, tainted });
         self.made.insert(key, pool.clone());
         pool
     }
 }
 
 fn selected(spec: &Spec, entry: &NodeEntry) -> bool {
-    spec.node_selector
-        .iter()
-        .all(|(key, value)| entry.node.labels.get(key) == Some(value))
+    let first = spec.node_selector.first_key_value();
+    first.is_none_or(|(key, value)| entry.node.labels.get(key) == Some(value))
+        && selected_but_first(spec, entry)
+}
+
+fn selected_but_first(spec: &Spec, entry: &NodeEntry) -> bool {
+    spec.node_selector.iter().skip(1).all(|(key, value)| entry.node.labels.get(key) == Some(value))
         && (spec.terms.is_empty() || select::matches_any_term(&spec.terms, entry.name, entry.node))
 }
 
 fn in_place(spec: &Spec, entry: &NodeEntry) -> bool {
     of_cloud(spec.provider, &entry.node.provider_id)
-        && spec
-            .region
-            .as_ref()
-            .is_none_or(|region| entry.node.labels.get(REGION) == Some(region))
+        && spec.region.as_ref().is_none_or(|region| entry.node.labels.region() == Some(region))
         && (spec.zones.is_empty() || spec.zones.iter().any(|zone| zone == entry.zone))
 }
 

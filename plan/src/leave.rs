@@ -25,26 +25,19 @@ pub enum Verdict {
 
 /// Judges an address on an instance.
 pub fn judge(index: &Index<'_>, slot: &Slot<'_>, second: bool, notices: &mut Notices<'_>) -> Verdict {
-    let State::On {
-        node, provider_id, ..
-    } = slot.state
-    else {
+    let State::On { node, provider_id, .. } = slot.state else {
         return Verdict::Stay(Reason::Attached);
     };
     let claim = &index.claims[slot.claim];
     let Some(node) = node else {
-        return Verdict::Leave {
-            cause: Reason::NodeLost,
-            forced: true,
-        };
+        return Verdict::Leave { cause: Reason::NodeLost, forced: true };
     };
-    let lost = match node_lost(index, claim, node, provider_id, notices) {
+    let lost = match node_lost(index, claim, slot, node, provider_id, notices) {
         Verdict::Stay(reason) => reason,
         leave @ Verdict::Leave { .. } => return leave,
     };
-    match by_choice(index, claim, node, second, notices) {
-        Verdict::Leave { cause, .. } if !held_long_enough(index, claim, slot, notices) => {
-            debug_assert!(cause != Reason::Attached);
+    match by_choice(index, claim, slot, node, second, notices) {
+        Verdict::Leave { .. } if !held_long_enough(index, claim, slot, notices) => {
             Verdict::Stay(Reason::WaitingForHold)
         }
         // What the node's health says is more urgent than what its drain says.
@@ -57,6 +50,7 @@ pub fn judge(index: &Index<'_>, slot: &Slot<'_>, second: bool, notices: &mut Not
 fn node_lost(
     index: &Index<'_>,
     claim: &Claim<'_>,
+    slot: &Slot<'_>,
     number: usize,
     provider_id: &str,
     notices: &mut Notices<'_>,
@@ -78,6 +72,10 @@ fn node_lost(
         return Verdict::Stay(Reason::Attached);
     }
     let since = notices.since(Notice::NotReady(node.uid.clone()));
+    // A move that was begun before a restart is not begun again.
+    if begun(slot, Reason::NodeNotReady) {
+        return leave(Reason::NodeNotReady);
+    }
     let due = since.plus_seconds(claim.spec.failover.not_ready_grace_seconds.into());
     if index.now < due {
         notices.wake(due);
@@ -93,17 +91,11 @@ fn node_lost(
 /// Whether so many nodes are NotReady at once that it is likelier that the view is wrong.
 pub fn in_storm(index: &Index<'_>, claim: &Claim<'_>, notices: &mut Notices<'_>) -> bool {
     let threshold = usize::try_from(claim.spec.failover.storm_threshold_percent).unwrap_or(100);
-    let not_ready = claim
-        .pool
-        .iter()
-        .filter(|node| !index.nodes[**node].node.ready)
-        .count();
-    if threshold >= 100 || not_ready < STORM_NODES || not_ready * 100 <= threshold * claim.pool.len() {
+    let not_ready = claim.pool.nodes.iter().filter(|node| !index.nodes[**node].node.ready).count();
+    if threshold >= 100 || not_ready < STORM_NODES || not_ready * 100 <= threshold * claim.pool.nodes.len() {
         return false;
     }
-    let over = notices
-        .since(Notice::Storm(claim.name.to_owned()))
-        .plus_seconds(STORM_SECONDS);
+    let over = notices.since(Notice::Storm(claim.name.to_owned())).plus_seconds(STORM_SECONDS);
     notices.wake(over);
     index.now < over
 }
@@ -112,6 +104,7 @@ pub fn in_storm(index: &Index<'_>, claim: &Claim<'_>, notices: &mut Notices<'_>)
 fn by_choice(
     index: &Index<'_>,
     claim: &Claim<'_>,
+    slot: &Slot<'_>,
     number: usize,
     second: bool,
     notices: &mut Notices<'_>,
@@ -125,27 +118,32 @@ fn by_choice(
     } else if claim.tolerated.drives_off(entry.node).is_some() {
         leave(Reason::NodeTainted)
     } else if entry.node.unschedulable || select::scaled_down(entry.node) {
-        drain(index, claim, number, notices)
+        drain(index, claim, slot, number, notices)
     } else {
         Verdict::Stay(Reason::Attached)
     }
 }
 
 /// A cordoned node, or one that an autoscaler will remove: the workload's pods go first.
-fn drain(index: &Index<'_>, claim: &Claim<'_>, number: usize, notices: &mut Notices<'_>) -> Verdict {
+fn drain(
+    index: &Index<'_>,
+    claim: &Claim<'_>,
+    slot: &Slot<'_>,
+    number: usize,
+    notices: &mut Notices<'_>,
+) -> Verdict {
     let node = index.nodes[number].node;
     let leave = |cause| Verdict::Leave { cause, forced: false };
     let scaled_down = select::scaled_down(node);
     if index.live_pods(claim, number) == 0 {
-        return leave(if scaled_down {
-            Reason::NodeScaledDown
-        } else {
-            Reason::NodeDrained
-        });
+        return leave(if scaled_down { Reason::NodeScaledDown } else { Reason::NodeDrained });
     }
     // `kubectl drain` leaves DaemonSet pods alone; an autoscaler does not wait for them.
     if claim.is_daemon_set() && scaled_down {
         return leave(Reason::NodeScaledDown);
+    }
+    if begun(slot, Reason::DrainTimeout) {
+        return leave(Reason::DrainTimeout);
     }
     let since = notices.since(Notice::Draining(node.uid.clone()));
     let timeout = claim.spec.failover.drain_timeout_seconds;
@@ -163,6 +161,13 @@ fn drain(index: &Index<'_>, claim: &Claim<'_>, number: usize, notices: &mut Noti
     })
 }
 
+/// Whether our status says that the address was already leaving this instance for that cause.
+fn begun(slot: &Slot<'_>, cause: Reason) -> bool {
+    slot.operation().is_some_and(|operation| {
+        operation.cause == cause.as_str() && operation.from_provider_id.as_deref() == slot.on_instance()
+    })
+}
+
 fn held_long_enough(
     index: &Index<'_>,
     claim: &Claim<'_>,
@@ -173,10 +178,8 @@ fn held_long_enough(
     if slot.operation().is_some() {
         return true;
     }
-    let free: Time = slot
-        .since()
-        .unwrap_or_default()
-        .plus_seconds(claim.spec.failover.min_hold_seconds.into());
+    let free: Time =
+        slot.since().unwrap_or_default().plus_seconds(claim.spec.failover.min_hold_seconds.into());
     if index.now >= free {
         return true;
     }

@@ -11,6 +11,7 @@ mod assign;
 mod decide;
 mod explain;
 mod index;
+mod labels;
 mod leave;
 mod marks;
 mod notice;
@@ -26,6 +27,7 @@ mod world;
 
 pub use decide::plan;
 pub use explain::{Candidate, Explanation, explain};
+pub use labels::Labels;
 pub use output::*;
 pub use reason::Reason;
 pub use time::Time;

@@ -1,34 +1,46 @@
 //! Labels and annotation of nodes.
 
 use crate::decide::Planner;
+use crate::index::Index;
 use crate::slot::State;
 use crate::{Node, NodeMarks};
-use crds::{LABEL_ALLOCATION, LABEL_READY};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::IpAddr;
 
 /// Whether a node has any of our marks.
 pub fn has_marks(node: &Node) -> bool {
-    node.labels.contains_key(LABEL_READY)
-        || node.labels.contains_key(LABEL_ALLOCATION)
-        || node.reserved_ip.is_some()
+    node.labels.ready().is_some() || node.labels.allocation().is_some() || node.reserved_ip.is_some()
+}
+
+/// Whether a node says that an allocation has an address there.
+pub fn is_home(node: &Node, allocation: &str) -> bool {
+    node.labels.ready() == Some("true") && node.labels.allocation() == Some(allocation)
+}
+
+/// Whether some node says that it holds an address.
+pub fn names(index: &Index<'_>, address: IpAddr) -> bool {
+    let address = address.to_string();
+    index.nodes.iter().any(|entry| entry.node.reserved_ip.as_deref() == Some(address.as_str()))
 }
 
 /// Whether a node has exactly these marks.
 fn has(node: &Node, allocation: &str, address: IpAddr) -> bool {
-    let label = |key: &str| node.labels.get(key).map(String::as_str);
-    label(LABEL_READY) == Some("true")
-        && label(LABEL_ALLOCATION) == Some(allocation)
+    is_home(node, allocation)
         && node.reserved_ip.as_deref().and_then(|text| text.parse().ok()) == Some(address)
 }
 
 pub fn plan(planner: &mut Planner<'_, '_>) {
     let index = planner.index;
-    let mut wanted: HashMap<usize, (&str, IpAddr)> = HashMap::new();
+    let mut wanted: FxHashMap<usize, (&str, IpAddr)> = FxHashMap::default();
+    let mut leaving: FxHashSet<usize> = FxHashSet::default();
     for (slot, decision) in planner.slots.all.iter().zip(&planner.decisions) {
         let claim = &index.claims[slot.claim];
         if let (Some(node), true, true) = (slot.on_node(), decision.marked, claim.enforces()) {
             wanted.insert(node, (claim.name, slot.address));
+        }
+        // Its marks have to go before it goes, whoever wrote them.
+        if claim.enforces() && decision.moving.is_some() && !slot.busy && !slot.stale {
+            leaving.extend(slot.on_node());
         }
     }
     let kept = untouchable(planner);
@@ -37,7 +49,9 @@ pub fn plan(planner: &mut Planner<'_, '_>) {
         let marks = wanted.get(&number).copied();
         let right = match marks {
             Some((allocation, address)) => has(entry.node, allocation, address),
-            None => !has_marks(entry.node) || kept.contains(&number) || !ours(planner, number, &unsure),
+            None if !has_marks(entry.node) => true,
+            None if leaving.contains(&number) => false,
+            None => kept.contains(&number) || !ours(planner, number, &unsure),
         };
         if !right {
             planner.plan.labels.push(NodeMarks {
@@ -50,15 +64,15 @@ pub fn plan(planner: &mut Planner<'_, '_>) {
 }
 
 /// Nodes whose marks stay as they are: of what is not known, not moved yet, or not ours to change.
-fn untouchable(planner: &Planner<'_, '_>) -> HashSet<usize> {
+fn untouchable(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
     let index = planner.index;
-    let annotated: HashMap<&str, usize> = index
+    let annotated: FxHashMap<&str, usize> = index
         .nodes
         .iter()
         .enumerate()
         .filter_map(|(number, entry)| Some((entry.node.reserved_ip.as_deref()?, number)))
         .collect();
-    let mut kept = HashSet::new();
+    let mut kept = FxHashSet::default();
     for (slot, decision) in planner.slots.all.iter().zip(&planner.decisions) {
         let claim = &index.claims[slot.claim];
         let retained = slot.released && decision.moving.is_none();
@@ -68,7 +82,7 @@ fn untouchable(planner: &Planner<'_, '_>) -> HashSet<usize> {
             kept.extend(instance.and_then(|instance| index.node_of_instance(instance)));
             kept.extend(annotated.get(slot.address.to_string().as_str()));
         } else if let Some(node) = slot.on_node()
-            && (!claim.enforces() || undecided || (retained && claim.object.deleting))
+            && (!claim.enforces() || undecided || (retained && (claim.object.deleting || claim.spec.paused)))
         {
             kept.insert(node);
         }
@@ -78,13 +92,15 @@ fn untouchable(planner: &Planner<'_, '_>) -> HashSet<usize> {
 
 /// Whether marks on a node are ours to remove: they name an allocation that acts, or they name none (the
 /// predecessor wrote the label alone) and an allocation that acts knows all about its own addresses.
-fn ours(planner: &Planner<'_, '_>, node: usize, unsure: &HashSet<usize>) -> bool {
+fn ours(planner: &Planner<'_, '_>, node: usize, unsure: &FxHashSet<usize>) -> bool {
     let index = planner.index;
-    match index.nodes[node].node.labels.get(LABEL_ALLOCATION) {
-        Some(name) => index
-            .claims
-            .iter()
-            .any(|claim| claim.name == name && claim.enforces()),
+    match index.nodes[node].node.labels.allocation() {
+        Some(name) if index.world.allocations.contains_key(name) => {
+            index.claims.iter().any(|claim| claim.name == name && claim.enforces())
+        }
+        // Left behind by an allocation that is gone (Retain leaves them on purpose): wrong only where the
+        // address is known to be elsewhere.
+        Some(_) => elsewhere(planner, node),
         None => {
             index.claims.iter().enumerate().any(|(number, claim)| {
                 claim.enforces() && claim.has_in_pool(node) && !unsure.contains(&number)
@@ -93,11 +109,17 @@ fn ours(planner: &Planner<'_, '_>, node: usize, unsure: &HashSet<usize>) -> bool
     }
 }
 
-fn claims_with_unknowns(planner: &Planner<'_, '_>) -> HashSet<usize> {
-    let unknown = planner
-        .slots
-        .all
-        .iter()
-        .filter(|slot| matches!(slot.state, State::Unknown(_)));
+/// Whether the address that a node is marked with belongs to an acting allocation and is not there.
+fn elsewhere(planner: &Planner<'_, '_>, node: usize) -> bool {
+    let marked =
+        planner.index.nodes[node].node.reserved_ip.as_deref().and_then(|text| text.parse::<IpAddr>().ok());
+    planner.slots.all.iter().any(|slot| {
+        let known = !matches!(slot.state, State::Unknown(_)) && !slot.stale && !slot.busy;
+        Some(slot.address) == marked && known && planner.index.claims[slot.claim].enforces()
+    })
+}
+
+fn claims_with_unknowns(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
+    let unknown = planner.slots.all.iter().filter(|slot| matches!(slot.state, State::Unknown(_)));
     unknown.map(|slot| slot.claim).collect()
 }

@@ -13,23 +13,13 @@ pub struct Notices<'w> {
 
 impl<'w> Notices<'w> {
     pub fn new(before: &'w BTreeMap<Notice, Time>, now: Time) -> Self {
-        Self {
-            now,
-            before,
-            current: BTreeMap::new(),
-            wake_at: None,
-        }
+        Self { now, before, current: BTreeMap::new(), wake_at: None }
     }
 
     /// It is so now; since when?
     pub fn since(&mut self, notice: Notice) -> Time {
         // A clock that was set back must not make a waiting time endless.
-        let since = self
-            .before
-            .get(&notice)
-            .copied()
-            .unwrap_or(self.now)
-            .min(self.now);
+        let since = self.before.get(&notice).copied().unwrap_or(self.now).min(self.now);
         self.current.insert(notice, since);
         since
     }

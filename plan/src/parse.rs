@@ -70,18 +70,12 @@ pub fn parse(spec: &Value) -> Result<Spec, Vec<Fault>> {
 /// stored object (workloadRef counts there), but one of a new one.
 pub fn references_differ(spec: &Value) -> bool {
     let (workload, deployment) = (spec.get("workloadRef"), spec.get("deploymentRef"));
-    let (Some(workload), Some(deployment)) = (
-        workload.filter(|v| !v.is_null()),
-        deployment.filter(|v| !v.is_null()),
-    ) else {
+    let (Some(workload), Some(deployment)) =
+        (workload.filter(|v| !v.is_null()), deployment.filter(|v| !v.is_null()))
+    else {
         return false;
     };
-    let namespace = |of: &Value| {
-        of.get("namespace")
-            .and_then(Value::as_str)
-            .unwrap_or("default")
-            .to_owned()
-    };
+    let namespace = |of: &Value| of.get("namespace").and_then(Value::as_str).unwrap_or("default").to_owned();
     workload.get("kind").and_then(Value::as_str) != Some("Deployment")
         || workload.get("name") != deployment.get("name")
         || namespace(workload) != namespace(deployment)
@@ -97,9 +91,10 @@ fn read(reader: &mut Reader, spec: &Value) -> Option<Spec> {
     let workload = workload(reader, field("workloadRef"), field("deploymentRef"));
     let (provider, region, zones) = cloud(reader, field("cloud"));
     let strategy = field("strategy");
-    let max_unavailable = strategy
-        .and_then(|s| s.get("maxUnavailable"))
-        .filter(|v| !v.is_null());
+    if strategy.is_some_and(|strategy| !strategy.is_object()) {
+        reader.fault("spec.strategy", "must be an object, e.g. {maxUnavailable: 1}");
+    }
+    let max_unavailable = strategy.and_then(|s| s.get("maxUnavailable")).filter(|v| !v.is_null());
     let max_surge = strategy.and_then(|s| s.get("maxSurge")).filter(|v| !v.is_null());
     reader.integer("spec.strategy.maxSurge", max_surge, 0, 0, i32::MAX);
     Some(Spec {
@@ -129,11 +124,7 @@ fn read(reader: &mut Reader, spec: &Value) -> Option<Spec> {
         .unwrap_or(1)
         .max(1),
         evict: reader.choice("spec.eviction", field("eviction"), Eviction::Enabled) == Eviction::Enabled,
-        release: reader.choice(
-            "spec.releasePolicy",
-            field("releasePolicy"),
-            ReleasePolicy::Detach,
-        ),
+        release: reader.choice("spec.releasePolicy", field("releasePolicy"), ReleasePolicy::Detach),
         mode: reader.choice("spec.mode", field("mode"), Mode::Enforce),
         paused: reader.boolean("spec.paused", field("paused"), false),
     })
@@ -151,13 +142,7 @@ fn addresses(reader: &mut Reader, value: Option<&Value>) -> Vec<IpAddr> {
         reader.fault(path, "must have at least one address");
     }
     if list.len() > MAX_ADDRESSES {
-        reader.fault(
-            path,
-            &format!(
-                "has {} addresses; at most {MAX_ADDRESSES} are allowed",
-                list.len()
-            ),
-        );
+        reader.fault(path, &format!("has {} addresses; at most {MAX_ADDRESSES} are allowed", list.len()));
         return Vec::new();
     }
     let mut addresses: Vec<IpAddr> = Vec::with_capacity(list.len());
@@ -182,14 +167,8 @@ fn workload(
     workload: Option<&Value>,
     deployment: Option<&Value>,
 ) -> Option<WorkloadKey> {
-    let old = deployment.map(|value| {
-        reference(
-            reader,
-            "spec.deploymentRef",
-            value,
-            Some(WorkloadKind::Deployment),
-        )
-    });
+    let old = deployment
+        .map(|value| reference(reader, "spec.deploymentRef", value, Some(WorkloadKind::Deployment)));
     let new = workload.map(|value| reference(reader, "spec.workloadRef", value, None));
     new.or(old).flatten()
 }
@@ -206,39 +185,26 @@ fn reference(
     }
     let field = |name: &str| value.get(name).filter(|value| !value.is_null());
     let kind = kind.or_else(|| {
-        reader.required_choice(
-            &format!("{path}.kind"),
-            field("kind"),
-            "Deployment, StatefulSet or DaemonSet",
-        )
+        reader.required_choice(&format!("{path}.kind"), field("kind"), "Deployment, StatefulSet or DaemonSet")
     });
     let name = reader.required_string(&format!("{path}.name"), field("name"), 253, "the workload's name");
     let namespace = match field("namespace") {
         None => Some("default".to_owned()),
         given => reader.required_string(&format!("{path}.namespace"), given, 63, "a namespace"),
     };
-    Some(WorkloadKey {
-        kind: kind?,
-        namespace: namespace?,
-        name: name?,
-    })
+    Some(WorkloadKey { kind: kind?, namespace: namespace?, name: name? })
 }
 
 fn cloud(reader: &mut Reader, value: Option<&Value>) -> (Option<CloudProvider>, Option<String>, Vec<String>) {
     let Some(cloud) = value.filter(|value| value.is_object()) else {
-        reader.fault(
-            "spec.cloud",
-            "is required: name the provider, e.g. {provider: gcp}",
-        );
+        reader.fault("spec.cloud", "is required: name the provider, e.g. {provider: gcp}");
         return (None, None, Vec::new());
     };
     let field = |name: &str| cloud.get(name).filter(|value| !value.is_null());
     let provider = reader.required_choice("spec.cloud.provider", field("provider"), "gcp, aws or azure");
     let region = field("region")
         .and_then(|value| reader.required_string("spec.cloud.region", Some(value), 63, "a region"));
-    let zones = reader
-        .list("spec.cloud.zones", field("zones"), "a list of zones")
-        .unwrap_or_default();
+    let zones = reader.list("spec.cloud.zones", field("zones"), "a list of zones").unwrap_or_default();
     if zones.len() > 64 {
         reader.fault("spec.cloud.zones", "may have at most 64 zones");
     }
@@ -278,18 +244,13 @@ fn failover(reader: &mut Reader, value: Option<&Value>) -> Failover {
 
 fn terms(reader: &mut Reader, value: Option<&Value>) -> Vec<NodeSelectorTerm> {
     let path = "spec.nodeSelectorTerms";
-    let list = reader
-        .list(path, value, "a list of node selector terms")
-        .unwrap_or_default();
+    let list = reader.list(path, value, "a list of node selector terms").unwrap_or_default();
     list.iter()
         .enumerate()
         .filter_map(|(index, value)| {
             let path = format!("{path}[{index}]");
-            let term: NodeSelectorTerm = reader.typed(
-                &path,
-                value,
-                "a node selector term with matchExpressions or matchFields",
-            )?;
+            let term: NodeSelectorTerm =
+                reader.typed(&path, value, "a node selector term with matchExpressions or matchFields")?;
             for (i, requirement) in term.match_expressions.iter().enumerate() {
                 expression(reader, &format!("{path}.matchExpressions[{i}]"), requirement);
             }
@@ -321,10 +282,7 @@ fn expression(reader: &mut Reader, path: &str, requirement: &NodeSelectorRequire
         _ => None,
     };
     if let Some(why) = wrong {
-        reader.fault(
-            &format!("{path}.values"),
-            &format!("{:?} {why}", requirement.operator),
-        );
+        reader.fault(&format!("{path}.values"), &format!("{:?} {why}", requirement.operator));
     }
 }
 
@@ -335,10 +293,8 @@ fn field_expression(reader: &mut Reader, path: &str, requirement: &NodeSelectorR
             "must be metadata.name, the only field that Kubernetes can select nodes by",
         );
     }
-    if !matches!(
-        requirement.operator,
-        SelectorOperator::In | SelectorOperator::NotIn
-    ) || requirement.values.len() != 1
+    if !matches!(requirement.operator, SelectorOperator::In | SelectorOperator::NotIn)
+        || requirement.values.len() != 1
     {
         reader.fault(path, "needs operator In or NotIn and exactly one value");
     }
@@ -346,9 +302,7 @@ fn field_expression(reader: &mut Reader, path: &str, requirement: &NodeSelectorR
 
 fn tolerations(reader: &mut Reader, value: &Value) -> Vec<Toleration> {
     let path = "spec.tolerations";
-    let list = reader
-        .list(path, Some(value), "a list of tolerations")
-        .unwrap_or_default();
+    let list = reader.list(path, Some(value), "a list of tolerations").unwrap_or_default();
     list.iter()
         .enumerate()
         .filter_map(|(index, value)| {
@@ -360,10 +314,8 @@ fn tolerations(reader: &mut Reader, value: &Value) -> Vec<Toleration> {
                 reader.fault(&path, "operator Exists takes no value");
             }
             if !exists && toleration.key.as_ref().is_none_or(String::is_empty) {
-                reader.fault(
-                    &path,
-                    "without a key the operator must be Exists (which tolerates every taint)",
-                );
+                reader
+                    .fault(&path, "without a key the operator must be Exists (which tolerates every taint)");
             }
             Some(toleration)
         })

@@ -1,10 +1,14 @@
 //! Pods that are in the wrong place, and DaemonSet templates.
 
 use crate::decide::Planner;
-use crate::slot::State;
-use crate::{Eviction, Notice, Pod, Reason, TemplateChange, WorkloadKey};
-use crds::{LABEL_ALLOCATION, LABEL_READY, WorkloadKind};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use crate::index::PodEntry;
+use crate::slot::{Slot, State};
+use crate::{
+    Allocation, Eviction, InstanceView, Notice, Pod, Reason, TemplateChange, WorkloadKey, marks, select,
+};
+use crds::{Mode, WorkloadKind};
+use rustc_hash::FxHashSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a pod may be in the wrong place before it is evicted: a label that is just being written,
 /// an index that lags, settle in less.
@@ -12,134 +16,163 @@ const MISPLACED_SECONDS: i64 = 30;
 /// How long a replacement may wait for the scheduler before evictions stop.
 const UNSCHEDULED_SECONDS: i64 = 60;
 
-/// The acting allocations of a workload, by their index.
+/// The allocations of a workload, by their index.
 type Owners<'w> = BTreeMap<&'w WorkloadKey, Vec<usize>>;
 
 pub fn plan(planner: &mut Planner<'_, '_>) {
-    let owners = owners(planner);
-    for (workload, claims) in &owners {
-        if !planner
-            .index
-            .world
-            .excluded_namespaces
-            .contains(&workload.namespace)
-        {
-            evict(planner, workload, claims);
+    let acting = owners(planner, true);
+    for (workload, claims) in &acting {
+        if !planner.index.world.excluded_namespaces.contains(&workload.namespace) {
+            let evictions = evictions(planner, workload, claims);
+            planner.plan.evictions.extend(evictions);
+            name_hanging(planner, workload, claims);
             strand(planner, workload, claims);
         }
     }
-    strand_orphans(planner, &owners);
-    templates(planner, &owners);
+    for (workload, claims) in owners(planner, false) {
+        if !planner.index.world.excluded_namespaces.contains(&workload.namespace) {
+            would_evict(planner, workload, &claims);
+        }
+    }
+    strand_orphans(planner, &acting);
+    templates(planner, &acting);
 }
 
-fn owners<'w>(planner: &Planner<'_, 'w>) -> Owners<'w> {
+fn owners<'w>(planner: &Planner<'_, 'w>, acting: bool) -> Owners<'w> {
     let mut owners: Owners = BTreeMap::new();
     for (number, claim) in planner.index.claims.iter().enumerate() {
-        if let (Some(workload), true, false) = (&claim.spec.workload, claim.enforces(), claim.object.deleting)
-        {
+        let counts = claim.enforces() == acting && !claim.object.deleting;
+        if let Some(workload) = claim.spec.workload.as_ref().filter(|_| counts) {
             owners.entry(workload).or_default().push(number);
         }
     }
     owners
 }
 
-/// Evicts at most one misplaced pod of a workload, and those on lost nodes.
-fn evict(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) {
-    let index = planner.index;
-    let may = claims
-        .iter()
-        .all(|claim| index.claims[*claim].spec.evict && !index.claims[*claim].spec.paused);
-    let known = !planner
-        .slots
-        .all
-        .iter()
-        .any(|slot| claims.contains(&slot.claim) && matches!(slot.state, State::Unknown(_)));
-    let home = home_nodes(planner, claims);
-    let target_exists = home
-        .iter()
-        .any(|node| index.nodes[*node].node.ready && !index.nodes[*node].node.unschedulable);
-    if !may || !known || !target_exists || workload.kind == WorkloadKind::DaemonSet {
-        // A DaemonSet's pods follow its template; there is nothing that an eviction could change.
-        return;
-    }
-    let pods = index.pods_of.get(workload).map(Vec::as_slice).unwrap_or_default();
-    let misplaced: Vec<(&str, &Pod)> = pods
-        .iter()
-        .copied()
-        .filter(|(_, pod)| is_misplaced(planner, pod, &home))
-        .collect();
-    let mut ripe = Vec::new();
-    for (uid, pod) in misplaced {
-        let node = pod.node.as_deref().and_then(|name| index.node_named(name));
-        if node.is_none_or(|node| !index.nodes[node].node.ready) {
-            planner.plan.evictions.push(eviction(uid, pod, Reason::NodeLost));
-            continue;
-        }
-        let due = planner
-            .notices
-            .since(Notice::Misplaced(uid.to_owned()))
-            .plus_seconds(MISPLACED_SECONDS);
-        if index.now >= due {
-            ripe.push((uid, pod));
-        } else {
-            planner.notices.wake(due);
-        }
-    }
-    if ripe.is_empty() || stopped(planner, workload, claims, pods) {
-        return;
-    }
-    // One at a time: the next when everything that should run does.
-    let settled = pods
-        .iter()
-        .all(|(_, pod)| pod.finished || (pod.ready && !pod.deleting));
-    if let (Some((uid, pod)), true) = (ripe.first(), settled) {
-        planner.plan.evictions.push(eviction(uid, pod, Reason::Misplaced));
+/// What allocations in mode Plan would do.
+fn would_evict(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) {
+    for eviction in evictions(planner, workload, claims) {
+        let pod = planner.index.world.pods.get(&eviction.uid);
+        let node = pod.and_then(|pod| pod.node.as_deref()).map(str::to_owned);
+        planner.would_evict.extend(claims.iter().map(|claim| (*claim, node.clone())));
     }
 }
 
-fn eviction(uid: &str, pod: &Pod, cause: Reason) -> Eviction {
+/// At most one misplaced pod of a workload, and those on lost nodes.
+fn evictions(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) -> Vec<Eviction> {
+    let index = planner.index;
+    let may = claims.iter().all(|claim| index.claims[*claim].spec.evict && !index.claims[*claim].spec.paused);
+    let home = home_nodes(planner, claims);
+    let usable = |node: &usize| index.nodes[*node].node.ready && !index.nodes[*node].node.unschedulable;
+    // A DaemonSet's pods follow its template; there is nothing that an eviction could change.
+    let pointless = workload.kind == WorkloadKind::DaemonSet || !home.iter().any(usable);
+    if !may || pointless || any_slot(planner, claims, is_unknown) {
+        return Vec::new();
+    }
+    let pods = index.pods_of(workload);
+    let (mut evictions, mut ripe) = (Vec::new(), None);
+    for entry in pods.iter().filter(|entry| is_misplaced(planner, entry, claims, &home)).collect::<Vec<_>>() {
+        if is_lost(planner, entry, claims) {
+            evictions.push(eviction(entry, Reason::NodeLost));
+            continue;
+        }
+        let since = planner.notices.since(Notice::Misplaced(entry.uid.to_owned()));
+        let due = since.plus_seconds(MISPLACED_SECONDS);
+        planner.notices.wake(due);
+        ripe = ripe.or(Some(entry).filter(|_| index.now >= due));
+    }
+    if let Some(entry) = ripe
+        && !stopped(planner, workload, claims, pods)
+        && everybody_is_well(planner, workload, pods)
+    {
+        evictions.push(eviction(entry, Reason::Misplaced));
+    }
+    evictions
+}
+
+/// One at a time: the next when everything that should run does, the last one's replacement included.
+fn everybody_is_well(planner: &Planner<'_, '_>, workload: &WorkloadKey, pods: &[PodEntry<'_>]) -> bool {
+    let evicted = planner.index.world.evicted.get(workload);
+    let replaced = evicted.is_none_or(|at| pods.iter().any(|entry| entry.pod.created >= *at));
+    replaced && pods.iter().all(|entry| entry.pod.finished || (entry.pod.ready && !entry.pod.deleting))
+}
+
+/// Pods of a StatefulSet that were told to go and cannot, because their node is lost.
+fn name_hanging(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) {
+    if workload.kind != WorkloadKind::StatefulSet {
+        return;
+    }
+    for entry in
+        planner.index.pods_of(workload).iter().filter(|entry| entry.pod.deleting && !entry.pod.finished)
+    {
+        if entry.node.is_some() && is_lost(planner, entry, claims) {
+            for claim in claims {
+                planner.hanging.entry(*claim).or_default().push(entry.pod.name.clone());
+            }
+        }
+    }
+}
+
+fn eviction(entry: &PodEntry<'_>, cause: Reason) -> Eviction {
     Eviction {
-        uid: uid.to_owned(),
-        namespace: pod.namespace.clone(),
-        name: pod.name.clone(),
-        workload: pod.workload.clone(),
+        uid: entry.uid.to_owned(),
+        namespace: entry.pod.namespace.clone(),
+        name: entry.pod.name.clone(),
+        workload: WorkloadKey::clone(&entry.pod.workload),
         cause,
     }
 }
 
+fn any_slot(planner: &Planner<'_, '_>, claims: &[usize], test: impl Fn(&Slot<'_>) -> bool) -> bool {
+    claims.iter().any(|claim| planner.slots.of(*claim).any(&test))
+}
+
+fn is_unknown(slot: &Slot<'_>) -> bool {
+    matches!(slot.state, State::Unknown(_))
+}
+
 /// Nodes where pods of these allocations belong: an address is there, and the marks say so.
-fn home_nodes(planner: &Planner<'_, '_>, claims: &[usize]) -> HashSet<usize> {
+fn home_nodes(planner: &Planner<'_, '_>, claims: &[usize]) -> FxHashSet<usize> {
     let index = planner.index;
-    let slots = planner
-        .slots
-        .all
-        .iter()
-        .filter(|slot| claims.contains(&slot.claim));
+    let slots = claims.iter().flat_map(|claim| planner.slots.of(*claim));
     slots
         .filter_map(|slot| {
             let node = slot.on_node()?;
-            let labels = &index.nodes[node].node.labels;
-            let marked = labels.get(LABEL_READY).is_some_and(|value| value == "true")
-                && labels.get(LABEL_ALLOCATION).map(String::as_str) == Some(index.claims[slot.claim].name);
+            let marked = marks::is_home(index.nodes[node].node, index.claims[slot.claim].name);
             marked.then_some(node)
         })
         .collect()
 }
 
-fn is_misplaced(planner: &Planner<'_, '_>, pod: &Pod, home: &HashSet<usize>) -> bool {
-    let Some(name) = pod.node.as_deref() else {
+/// On a node that holds no address of its allocations. Where one is, marked or not, the pod is right.
+fn is_misplaced(
+    planner: &Planner<'_, '_>,
+    entry: &PodEntry<'_>,
+    claims: &[usize],
+    home: &FxHashSet<usize>,
+) -> bool {
+    let pod = entry.pod;
+    if pod.node.is_none() || pod.finished || pod.deleting {
         return false;
-    };
-    let node = planner.index.node_named(name);
-    // On a node that still holds its address the pod is where it should be, marked or not.
-    let holds = |node| {
-        planner
-            .slots
-            .all
-            .iter()
-            .any(|slot| slot.on_node() == Some(node) && !slot.released)
-    };
-    !pod.finished && !pod.deleting && node.is_none_or(|node| !home.contains(&node) && !holds(node))
+    }
+    let Some(node) = entry.node else { return true };
+    !home.contains(&node) && !any_slot(planner, claims, |slot| slot.on_node() == Some(node) && !slot.released)
+}
+
+/// On a node that will not come back soon: gone, out of service, or NotReady for longer than the grace.
+fn is_lost(planner: &mut Planner<'_, '_>, entry: &PodEntry<'_>, claims: &[usize]) -> bool {
+    let index = planner.index;
+    let Some(node) = entry.node.map(|node| index.nodes[node].node) else { return true };
+    let stopped = matches!(index.instance(&node.provider_id), InstanceView::Stopped);
+    if node.ready || stopped {
+        return stopped;
+    }
+    let grace = claims.iter().map(|claim| index.claims[*claim].spec.failover.not_ready_grace_seconds).max();
+    let due =
+        planner.notices.since(Notice::NotReady(node.uid.clone())).plus_seconds(grace.unwrap_or(0).into());
+    planner.notices.wake(due);
+    let gone = matches!(index.instance(&node.provider_id), InstanceView::NotFound);
+    gone || node.deleting || select::out_of_service(node) || index.now >= due
 }
 
 /// Whether evicting does not help: a replacement came without the requirement, or none can be scheduled.
@@ -147,105 +180,90 @@ fn stopped(
     planner: &mut Planner<'_, '_>,
     workload: &WorkloadKey,
     claims: &[usize],
-    pods: &[(&str, &Pod)],
+    pods: &[PodEntry<'_>],
 ) -> bool {
     let index = planner.index;
-    let newest = pods
-        .iter()
-        .filter(|(_, pod)| !pod.finished && !pod.deleting)
-        .max_by_key(|(uid, pod)| (pod.created, *uid));
-    let without = newest.is_some_and(|(_, pod)| pod.injected.is_none());
-    let evicted_before = index
-        .world
-        .evicted
-        .get(workload)
-        .is_some_and(|at| newest.is_some_and(|(_, pod)| pod.created >= *at));
+    let live = || pods.iter().filter(|entry| !entry.pod.finished && !entry.pod.deleting);
+    let newest = live().max_by_key(|entry| (entry.pod.created, entry.uid)).map(|entry| entry.pod);
+    let without = newest.is_some_and(|pod| pod.injected.is_none());
+    let evicted = index.world.evicted.get(workload);
+    let evicted_before = evicted.is_some_and(|at| newest.is_some_and(|pod| pod.created >= *at));
     let said_before = claims.iter().any(|claim| {
         let conditions = &index.claims[*claim].object.status.conditions;
-        conditions
-            .iter()
-            .any(|c| c.type_ == "Degraded" && c.reason == Reason::EvictionStopped.as_str())
+        conditions.iter().any(|c| c.type_ == "Degraded" && c.reason == Reason::EvictionStopped.as_str())
     });
     let mut unscheduled = false;
-    for (uid, pod) in pods {
-        if pod.node.is_none() && !pod.finished && !pod.deleting {
-            let due = planner
-                .notices
-                .since(Notice::Unscheduled((*uid).to_owned()))
-                .plus_seconds(UNSCHEDULED_SECONDS);
-            planner.notices.wake(due);
-            unscheduled |= index.now >= due;
-        }
+    for entry in live().filter(|entry| entry.pod.node.is_none()) {
+        let since = planner.notices.since(Notice::Unscheduled(entry.uid.to_owned()));
+        let due = since.plus_seconds(UNSCHEDULED_SECONDS);
+        planner.notices.wake(due);
+        unscheduled |= index.now >= due;
     }
     let stopped = unscheduled || (without && (evicted_before || said_before));
     if stopped {
-        planner.plan_notes.insert((claims[0], Reason::EvictionStopped));
+        planner.notes.extend(claims.iter().map(|claim| (*claim, Reason::EvictionStopped)));
     }
     stopped
 }
 
 /// A pod that was never scheduled and waits for an allocation that its workload does not have (any more).
 fn strand(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) {
-    let names: BTreeSet<&str> = claims
-        .iter()
-        .map(|claim| planner.index.claims[*claim].name)
-        .collect();
-    let pods = planner
-        .index
-        .pods_of
-        .get(workload)
-        .map(Vec::as_slice)
-        .unwrap_or_default();
+    let mut names: BTreeSet<&str> = claims.iter().map(|claim| planner.index.claims[*claim].name).collect();
+    names.extend(passive(planner));
     let mut waiting = 0;
-    for (uid, pod) in pods {
-        if pod.node.is_some() || pod.finished || pod.deleting {
-            continue;
-        }
-        waiting += 1;
-        if pod
-            .injected
-            .as_ref()
-            .is_some_and(|injected| !injected.iter().any(|name| names.contains(name.as_str())))
-        {
-            planner.plan.evictions.push(eviction(uid, pod, Reason::Stranded));
+    for entry in planner.index.pods_of(workload).iter().filter(|entry| is_waiting(entry.pod)) {
+        let since = planner.notices.since(Notice::Unscheduled(entry.uid.to_owned()));
+        let due = since.plus_seconds(UNSCHEDULED_SECONDS);
+        planner.notices.wake(due);
+        waiting += usize::from(planner.index.now >= due);
+        let injected = entry.pod.injected.as_ref();
+        if injected.is_some_and(|injected| !injected.iter().any(|name| names.contains(name.as_str()))) {
+            planner.plan.evictions.push(eviction(entry, Reason::Stranded));
         }
     }
-    let all_attached = !planner
-        .slots
-        .all
-        .iter()
-        .any(|slot| claims.contains(&slot.claim) && slot.on_node().is_none());
-    if waiting > 0 && all_attached {
-        planner
-            .plan_notes
-            .extend(claims.iter().map(|claim| (*claim, Reason::MorePodsThanAddresses)));
+    if waiting > 0 && !any_slot(planner, claims, |slot| slot.on_node().is_none()) {
+        planner.notes.extend(claims.iter().map(|claim| (*claim, Reason::MorePodsThanAddresses)));
     }
+}
+
+/// Allocations that are there and do not act, for want of a valid spec or by their mode: what waits for
+/// them may go on waiting.
+fn passive<'w>(planner: &Planner<'_, 'w>) -> BTreeSet<&'w str> {
+    let allocations = planner.index.world.allocations.iter();
+    let acts =
+        |allocation: &Allocation| allocation.spec.as_ref().is_ok_and(|spec| spec.mode == Mode::Enforce);
+    allocations.filter(|(_, allocation)| !acts(allocation)).map(|(name, _)| name.as_str()).collect()
+}
+
+fn is_waiting(pod: &Pod) -> bool {
+    pod.node.is_none() && !pod.finished && !pod.deleting
 }
 
 /// The same for workloads that no allocation refers to any more.
 fn strand_orphans(planner: &mut Planner<'_, '_>, owners: &Owners<'_>) {
-    for (workload, pods) in &planner.index.pods_of {
+    let passive = passive(planner);
+    for (workload, pods) in &planner.index.workloads {
         if owners.contains_key(workload)
-            || planner
-                .index
-                .world
-                .excluded_namespaces
-                .contains(&workload.namespace)
+            || planner.index.world.excluded_namespaces.contains(&workload.namespace)
         {
             continue;
         }
-        for (uid, pod) in pods {
-            if pod.node.is_none() && !pod.finished && !pod.deleting && pod.injected.is_some() {
-                planner.plan.evictions.push(eviction(uid, pod, Reason::Stranded));
+        for entry in pods.iter().filter(|entry| is_waiting(entry.pod)) {
+            let injected = entry.pod.injected.as_ref();
+            if injected.is_some_and(|injected| !injected.iter().any(|name| passive.contains(name.as_str()))) {
+                planner.plan.evictions.push(eviction(entry, Reason::Stranded));
             }
         }
     }
+    // In order, whatever order the workloads were met in.
+    planner.plan.evictions.sort_by(|a, b| (&a.workload, &a.uid).cmp(&(&b.workload, &b.uid)));
 }
 
 /// DaemonSets get the requirement once a node of theirs is marked, and lose it with their last
 /// allocation.
 fn templates(planner: &mut Planner<'_, '_>, owners: &Owners<'_>) {
     let index = planner.index;
+    let passive = passive(planner);
     for (workload, object) in &index.world.workloads {
         if workload.kind != WorkloadKind::DaemonSet
             || index.world.excluded_namespaces.contains(&workload.namespace)
@@ -253,17 +271,13 @@ fn templates(planner: &mut Planner<'_, '_>, owners: &Owners<'_>) {
             continue;
         }
         let claims = owners.get(workload).map(Vec::as_slice).unwrap_or_default();
-        let wanted: BTreeSet<String> = claims
-            .iter()
-            .map(|claim| index.claims[*claim].name.to_owned())
-            .collect();
         let current = object.injected.clone().unwrap_or_default();
+        let mut wanted: BTreeSet<String> =
+            claims.iter().map(|claim| index.claims[*claim].name.to_owned()).collect();
+        wanted.extend(current.iter().filter(|name| passive.contains(name.as_str())).cloned());
         let too_early = object.injected.is_none() && home_nodes(planner, claims).is_empty();
         if wanted != current && !too_early {
-            planner.plan.daemon_sets.push(TemplateChange {
-                workload: workload.clone(),
-                names: wanted,
-            });
+            planner.plan.daemon_sets.push(TemplateChange { workload: workload.clone(), names: wanted });
         }
     }
 }

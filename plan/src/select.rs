@@ -10,14 +10,8 @@ pub fn matches_any_term(terms: &[NodeSelectorTerm], name: &str, node: &Node) -> 
     terms.iter().any(|term| {
         let empty = term.match_expressions.is_empty() && term.match_fields.is_empty();
         !empty
-            && term
-                .match_expressions
-                .iter()
-                .all(|r| satisfies(r, node.labels.get(&r.key).map(String::as_str)))
-            && term
-                .match_fields
-                .iter()
-                .all(|r| r.key == "metadata.name" && satisfies(r, Some(name)))
+            && term.match_expressions.iter().all(|r| satisfies(r, node.labels.get(&r.key)))
+            && term.match_fields.iter().all(|r| r.key == "metadata.name" && satisfies(r, Some(name)))
     })
 }
 
@@ -41,31 +35,24 @@ fn satisfies(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool
 }
 
 /// Taints with which autoscalers announce that they will remove a node.
-const AUTOSCALER_TAINTS: [&str; 3] = [
-    "ToBeDeletedByClusterAutoscaler",
-    "karpenter.sh/disrupted",
-    "karpenter.sh/disruption",
-];
+const AUTOSCALER_TAINTS: [&str; 3] =
+    ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption"];
 
 /// Taints that Kubernetes puts on every node that is not Ready; the grace period decides those.
 const READINESS_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
 /// Whether an autoscaler is about to remove the node.
 pub fn scaled_down(node: &Node) -> bool {
-    node.taints
-        .iter()
-        .any(|taint| AUTOSCALER_TAINTS.contains(&taint.key.as_str()))
+    node.taints.iter().any(|taint| AUTOSCALER_TAINTS.contains(&taint.key.as_str()))
 }
 
 /// Whether somebody declared the node out of service.
 pub fn out_of_service(node: &Node) -> bool {
-    node.taints
-        .iter()
-        .any(|taint| taint.key == "node.kubernetes.io/out-of-service")
+    node.taints.iter().any(|taint| taint.key == "node.kubernetes.io/out-of-service")
 }
 
 /// The taints that an allocation accepts.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Tolerated<'w> {
     /// These.
     Listed(&'w [Toleration]),
@@ -89,20 +76,14 @@ impl Tolerated<'_> {
     /// The first taint that keeps addresses (and pods) from coming to the node.
     pub fn keeps_away(self, node: &Node) -> Option<&Taint> {
         let hard = |taint: &&Taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute";
-        node.taints
-            .iter()
-            .filter(hard)
-            .find(|taint| !self.tolerates(taint))
+        node.taints.iter().filter(hard).find(|taint| !self.tolerates(taint))
     }
 
     /// The first taint that drives addresses (and pods) off the node.
     pub fn drives_off(self, node: &Node) -> Option<&Taint> {
         let hard =
             |taint: &&Taint| taint.effect == "NoExecute" && !READINESS_TAINTS.contains(&taint.key.as_str());
-        node.taints
-            .iter()
-            .filter(hard)
-            .find(|taint| !self.tolerates(taint))
+        node.taints.iter().filter(hard).find(|taint| !self.tolerates(taint))
     }
 }
 

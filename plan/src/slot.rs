@@ -3,7 +3,7 @@
 use crate::index::Index;
 use crate::{AddressView, Time, WriteKind};
 use crds::{IpStatus, Operation, ReleasePolicy};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::IpAddr;
 
 /// How long a reading that contradicts a successful write is put down to the cloud's lag.
@@ -66,9 +66,7 @@ impl<'w> Slot<'w> {
 
     /// Since when it has been where it is, by our own record.
     pub fn since(&self) -> Option<Time> {
-        self.recorded
-            .and_then(|recorded| recorded.since.as_ref())
-            .map(|time| Time::from(time.0))
+        self.recorded.and_then(|recorded| recorded.since.as_ref()).map(|time| Time::from(time.0))
     }
 }
 
@@ -82,39 +80,26 @@ pub struct Lost<'w> {
 /// Who has a say in what.
 pub struct Slots<'w> {
     pub all: Vec<Slot<'w>>,
+    /// The slots of each claim, by their numbers.
+    pub of_claim: Vec<Vec<usize>>,
     pub lost: Vec<Lost<'w>>,
 }
 
 impl<'w> Slots<'w> {
     /// Claims are in order of seniority, so the first that lists an address has it.
     pub fn new(index: &Index<'w>) -> Self {
-        let mut owner: HashMap<IpAddr, usize> = HashMap::new();
-        let mut slots = Self {
-            all: Vec::new(),
-            lost: Vec::new(),
-        };
-        let busy: HashSet<IpAddr> = index.world.in_flight.iter().map(|step| step.address).collect();
+        let mut owner: FxHashMap<IpAddr, usize> = FxHashMap::default();
+        let mut slots = Self { all: Vec::new(), of_claim: Vec::new(), lost: Vec::new() };
+        let busy: FxHashSet<IpAddr> = index.world.in_flight.iter().map(|step| step.address).collect();
         for (i, claim) in index.claims.iter().enumerate() {
             let recorded = by_address(&claim.object.status.ips);
             for (position, address) in claim.spec.addresses.iter().enumerate() {
                 let winner = *owner.entry(*address).or_insert(i);
                 if winner == i {
                     let record = recorded.get(address).copied();
-                    slots.all.push(slot(
-                        index,
-                        i,
-                        position,
-                        *address,
-                        record,
-                        claim.object.deleting,
-                        &busy,
-                    ));
+                    slots.all.push(slot(index, i, position, *address, record, claim.object.deleting, &busy));
                 } else {
-                    slots.lost.push(Lost {
-                        claim: i,
-                        address: *address,
-                        winner: index.claims[winner].name,
-                    });
+                    slots.lost.push(Lost { claim: i, address: *address, winner: index.claims[winner].name });
                 }
             }
         }
@@ -125,20 +110,24 @@ impl<'w> Slots<'w> {
                 let ours = record.provider_id.is_some() || record.operation.is_some();
                 if ours && !owner.contains_key(&address) {
                     owner.insert(address, i);
-                    slots
-                        .all
-                        .push(slot(index, i, usize::MAX, address, Some(record), true, &busy));
+                    slots.all.push(slot(index, i, usize::MAX, address, Some(record), true, &busy));
                 }
             }
         }
+        slots.of_claim = vec![Vec::new(); index.claims.len()];
+        for (number, slot) in slots.all.iter().enumerate() {
+            slots.of_claim[slot.claim].push(number);
+        }
         slots
+    }
+
+    pub fn of(&self, claim: usize) -> impl Iterator<Item = &Slot<'w>> {
+        self.of_claim[claim].iter().map(|number| &self.all[*number])
     }
 }
 
-fn by_address(ips: &[IpStatus]) -> HashMap<IpAddr, &IpStatus> {
-    ips.iter()
-        .filter_map(|ip| Some((ip.address.parse().ok()?, ip)))
-        .collect()
+fn by_address(ips: &[IpStatus]) -> FxHashMap<IpAddr, &IpStatus> {
+    ips.iter().filter_map(|ip| Some((ip.address.parse().ok()?, ip))).collect()
 }
 
 fn slot<'w>(
@@ -148,9 +137,9 @@ fn slot<'w>(
     address: IpAddr,
     recorded: Option<&'w IpStatus>,
     released: bool,
-    busy: &HashSet<IpAddr>,
+    busy: &FxHashSet<IpAddr>,
 ) -> Slot<'w> {
-    let state = state(index, address, recorded);
+    let state = state(index, address);
     let outdated = is_stale(index, address, &state);
     Slot {
         claim,
@@ -164,7 +153,7 @@ fn slot<'w>(
     }
 }
 
-fn state<'w>(index: &Index<'w>, address: IpAddr, recorded: Option<&'w IpStatus>) -> State<'w> {
+fn state<'w>(index: &Index<'w>, address: IpAddr) -> State<'w> {
     match index.world.addresses.get(&address).map(|seen| &seen.view) {
         None => State::Unknown("it has not been read yet"),
         Some(AddressView::Unknown { message }) => State::Unknown(message),
@@ -173,12 +162,9 @@ fn state<'w>(index: &Index<'w>, address: IpAddr, recorded: Option<&'w IpStatus>)
         Some(AddressView::Free { token }) => State::Free { token },
         Some(AddressView::Attached { provider_id, token }) => {
             let node = index.node_of_instance(provider_id);
-            if node.is_some() || recorded.is_some_and(|recorded| names_instance(recorded, provider_id)) {
-                State::On {
-                    node,
-                    provider_id,
-                    token,
-                }
+            if node.is_some() || index.recorded(address).any(|recorded| names_instance(recorded, provider_id))
+            {
+                State::On { node, provider_id, token }
             } else {
                 State::Foreign(provider_id)
             }
@@ -198,10 +184,9 @@ fn names_instance(recorded: &IpStatus, provider_id: &str) -> bool {
 }
 
 fn is_stale(index: &Index<'_>, address: IpAddr, state: &State<'_>) -> bool {
-    let (Some(write), Some(seen)) = (
-        index.world.last_write.get(&address),
-        index.world.addresses.get(&address),
-    ) else {
+    let (Some(write), Some(seen)) =
+        (index.world.last_write.get(&address), index.world.addresses.get(&address))
+    else {
         return false;
     };
     if matches!(state, State::Unknown(_)) {

@@ -1,22 +1,17 @@
 //! What every allocation's status should say.
 
 use crate::decide::{Decision, Planner};
-use crate::slot::{Slot, State, is_retained};
-use crate::{Reason, Time};
+use crate::leave;
+use crate::slot::{Lost, Slot, State, is_retained};
+use crate::{Reason, Time, marks};
 use crds::{IpStatus, Move, NetIPAllocationStatus, Operation, PlannedAction};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use std::collections::BTreeMap;
 
 const HISTORY: usize = 10;
 
 pub fn plan(planner: &mut Planner<'_, '_>) {
-    let mut slots_of: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (number, slot) in planner.slots.all.iter().enumerate() {
-        slots_of.entry(slot.claim).or_default().push(number);
-    }
     for (claim, object) in planner.index.claims.iter().enumerate() {
-        let slots = slots_of.remove(&claim).unwrap_or_default();
-        let status = status(planner, claim, &slots);
+        let status = status(planner, claim, &planner.slots.of_claim[claim]);
         planner.plan.statuses.insert(object.name.to_owned(), status);
     }
     for (name, allocation) in &planner.index.world.allocations {
@@ -30,12 +25,7 @@ pub fn plan(planner: &mut Planner<'_, '_>) {
                 ("Progressing", false, Reason::InvalidSpec, String::new()),
                 ("Degraded", true, Reason::InvalidSpec, message),
             ];
-            set_conditions(
-                &mut status.conditions,
-                &verdicts,
-                allocation.generation,
-                planner.index.now,
-            );
+            set_conditions(&mut status.conditions, &verdicts, allocation.generation, planner.index.now);
             planner.plan.statuses.insert(name.clone(), status);
         }
     }
@@ -54,12 +44,7 @@ fn status(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> NetIPAllo
         ips.extend(ip);
     }
     for lost in planner.slots.lost.iter().filter(|lost| lost.claim == claim) {
-        ips.push(lost_status(
-            object.status.ips.as_slice(),
-            lost.address,
-            lost.winner,
-            planner.index.now,
-        ));
+        ips.push(lost_status(object.status.ips.as_slice(), lost.address, lost.winner, planner.index.now));
     }
     history.truncate(HISTORY);
     ips.sort_by_key(|ip| position(&spec.addresses, &ip.address));
@@ -79,16 +64,11 @@ fn status(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> NetIPAllo
         plan: if planner.index.claims[claim].enforces() {
             Vec::new()
         } else {
-            planned(planner, slots)
+            planned(planner, claim, slots)
         },
     };
     let verdicts = conditions(planner, claim, slots, attached);
-    set_conditions(
-        &mut status.conditions,
-        &verdicts,
-        object.generation,
-        planner.index.now,
-    );
+    set_conditions(&mut status.conditions, &verdicts, object.generation, planner.index.now);
     status
 }
 
@@ -102,10 +82,7 @@ fn listed(addresses: &[std::net::IpAddr], text: &str) -> bool {
 
 fn position(addresses: &[std::net::IpAddr], text: &str) -> usize {
     let address = text.parse().ok();
-    addresses
-        .iter()
-        .position(|listed| Some(*listed) == address)
-        .unwrap_or(usize::MAX)
+    addresses.iter().position(|listed| Some(*listed) == address).unwrap_or(usize::MAX)
 }
 
 /// The entry of an address, and the move that has just ended, if one has. A released address that is
@@ -115,32 +92,22 @@ fn ip_status(planner: &Planner<'_, '_>, number: usize) -> (Option<IpStatus>, Opt
     let index = planner.index;
     let enforces = index.claims[slot.claim].enforces();
     let moved = finished_move(planner, slot, decision);
-    let gone = matches!(
-        slot.state,
-        State::Free { .. } | State::NotFound | State::Foreign(_)
-    ) && !slot.busy
+    let gone = matches!(slot.state, State::Free { .. } | State::NotFound | State::Foreign(_))
+        && !slot.busy
         && !slot.stale;
     let forgotten = slot.position == usize::MAX && (gone || is_retained(index, slot));
     if forgotten {
         return (None, moved);
     }
     let (state, node, provider_id) = place(planner, slot);
-    let unchanged = slot
-        .recorded
-        .filter(|recorded| recorded.state == state && recorded.node == node);
-    let operation = if enforces {
-        operation(planner, number)
-    } else {
-        None
-    };
+    let unchanged = slot.recorded.filter(|recorded| recorded.state == state && recorded.node == node);
+    let operation = if enforces { operation(planner, number) } else { None };
     let ip = IpStatus {
         address: slot.address.to_string(),
         state: state.to_owned(),
         node,
         provider_id,
-        since: unchanged
-            .and_then(|recorded| recorded.since.clone())
-            .or_else(|| Some(index.now.into())),
+        since: unchanged.and_then(|recorded| recorded.since.clone()).or_else(|| Some(index.now.into())),
         reason: Some(decision.reason.as_str().to_owned()),
         message: Some(sentence(planner, slot, decision)),
         operation,
@@ -153,42 +120,29 @@ fn place(planner: &Planner<'_, '_>, slot: &Slot<'_>) -> (&'static str, Option<St
     match slot.state {
         State::Unknown(_) => {
             let recorded = slot.recorded;
-            (
-                "Unknown",
-                recorded.and_then(|r| r.node.clone()),
-                recorded.and_then(|r| r.provider_id.clone()),
-            )
+            ("Unknown", recorded.and_then(|r| r.node.clone()), recorded.and_then(|r| r.provider_id.clone()))
         }
         State::NotFound => ("NotFound", None, None),
         State::Foreign(_) => ("HeldByOther", None, None),
         State::Free { .. } => ("Free", None, None),
-        State::On {
-            node, provider_id, ..
-        } => {
+        State::On { node, provider_id, .. } => {
             let node = node.map(|node| planner.index.nodes[node].name.to_owned());
-            let gone = || slot.recorded.and_then(|r| r.node.clone());
-            ("Attached", node.or_else(gone), Some(provider_id.to_owned()))
+            ("Attached", node, Some(provider_id.to_owned()))
         }
     }
 }
 
 fn lost_status(recorded: &[IpStatus], address: std::net::IpAddr, winner: &str, now: Time) -> IpStatus {
     let text = address.to_string();
-    let before = recorded
-        .iter()
-        .find(|ip| ip.address == text && ip.state == "HeldByOther");
+    let before = recorded.iter().find(|ip| ip.address == text && ip.state == "HeldByOther");
     IpStatus {
         address: text,
         state: "HeldByOther".into(),
         node: None,
         provider_id: None,
-        since: before
-            .and_then(|ip| ip.since.clone())
-            .or_else(|| Some(now.into())),
+        since: before.and_then(|ip| ip.since.clone()).or_else(|| Some(now.into())),
         reason: Some(Reason::HeldByAllocation.as_str().into()),
-        message: Some(format!(
-            "NetIPAllocation {winner} lists it too, and is the older one."
-        )),
+        message: Some(format!("NetIPAllocation {winner} lists it too, and is the older one.")),
         operation: None,
     }
 }
@@ -200,15 +154,17 @@ fn operation(planner: &Planner<'_, '_>, number: usize) -> Option<Operation> {
     if matches!(slot.state, State::Unknown(_)) {
         return recorded.cloned();
     }
+    let paused = planner.index.claims[slot.claim].spec.paused;
+    if paused && decision.reason == Reason::Paused && finished_move(planner, slot, decision).is_none() {
+        return recorded.cloned();
+    }
     let cause = decision.moving?;
     let index = planner.index;
-    let from_provider_id = recorded.map_or_else(
-        || slot.on_instance().map(str::to_owned),
-        |recorded| recorded.from_provider_id.clone(),
-    );
+    let from_provider_id = recorded
+        .map_or_else(|| slot.on_instance().map(str::to_owned), |recorded| recorded.from_provider_id.clone());
     let from = match recorded {
         Some(recorded) => recorded.from.clone(),
-        None => slot.on_instance().and(place(planner, slot).1),
+        None => slot.on_instance().and(place(planner, slot).1.or_else(|| slot.recorded?.node.clone())),
     };
     let target = decision.target.map(|node| &index.nodes[node]);
     Some(Operation {
@@ -232,16 +188,9 @@ pub fn operation_id(planner: &Planner<'_, '_>, number: usize) -> String {
     let claim = &planner.index.claims[slot.claim];
     let text = format!("{}/{}/{}", claim.object.uid, slot.address, planner.index.now.0);
     // FNV-1a, twice with different starts: 128 bits that depend on the text alone.
-    let hash = |start: u64| {
-        text.bytes().fold(start, |h, byte| {
-            (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
-    };
-    format!(
-        "{:016x}{:016x}",
-        hash(0xcbf2_9ce4_8422_2325),
-        hash(0x8422_2325_cbf2_9ce4)
-    )
+    let hash =
+        |start: u64| text.bytes().fold(start, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{:016x}{:016x}", hash(0xcbf2_9ce4_8422_2325), hash(0x8422_2325_cbf2_9ce4))
 }
 
 fn finished_move(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision) -> Option<Move> {
@@ -250,9 +199,7 @@ fn finished_move(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision
     }
     let recorded = slot.recorded?;
     let now = planner.index.now;
-    let here = slot
-        .on_node()
-        .map(|node| planner.index.nodes[node].name.to_owned());
+    let here = slot.on_node().map(|node| planner.index.nodes[node].name.to_owned());
     match (&recorded.operation, slot.state) {
         (Some(operation), State::On { provider_id, .. })
             if operation.from_provider_id.as_deref() != Some(provider_id) =>
@@ -263,10 +210,7 @@ fn finished_move(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision
             Some(history_entry(slot, operation, None, now))
         }
         (None, State::On { provider_id, .. })
-            if recorded
-                .provider_id
-                .as_deref()
-                .is_some_and(|before| before != provider_id) =>
+            if recorded.provider_id.as_deref().is_some_and(|before| before != provider_id) =>
         {
             Some(Move {
                 address: recorded.address.clone(),
@@ -295,148 +239,154 @@ fn history_entry(slot: &Slot<'_>, operation: &Operation, to: Option<String>, now
 
 /// A sentence for a person.
 fn sentence(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision) -> String {
-    let node = place(planner, slot)
-        .1
-        .map_or_else(String::new, |node| format!("On {node}. "));
-    let target = decision
-        .target
-        .map(|target| format!(" Goes to {}.", planner.index.nodes[target].name));
-    let detail = if decision.detail.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", decision.detail)
-    };
-    format!(
-        "{node}{}{detail}{}",
-        decision.reason.meaning(),
-        target.unwrap_or_default()
-    )
+    let node = place(planner, slot).1.map_or_else(String::new, |node| format!("On {node}. "));
+    let target = decision.target.map(|target| format!(" Goes to {}.", planner.index.nodes[target].name));
+    let detail = if decision.detail.is_empty() { String::new() } else { format!(" ({})", decision.detail) };
+    format!("{node}{}{detail}{}", decision.reason.meaning(), target.unwrap_or_default())
 }
 
-fn planned(planner: &Planner<'_, '_>, slots: &[usize]) -> Vec<PlannedAction> {
-    slots
-        .iter()
-        .filter_map(|number| {
-            let (slot, decision) = (&planner.slots.all[*number], &planner.decisions[*number]);
-            let cause = decision.moving?;
-            let from = place(planner, slot).1;
-            let to = decision
-                .target
-                .map(|node| planner.index.nodes[node].name.to_owned());
-            let action = match (&from, &to) {
-                (None, _) => "Attach",
-                (Some(_), Some(_)) => "Move",
-                (Some(_), None) => "Detach",
-            };
-            Some(PlannedAction {
-                address: Some(slot.address.to_string()),
-                action: action.to_owned(),
-                from,
-                to,
-                cause: cause.as_str().to_owned(),
-            })
-        })
-        .collect()
+/// What mode Plan would do: moves, labels and evictions.
+fn planned(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> Vec<PlannedAction> {
+    let moves = slots.iter().filter_map(|number| planned_move(planner, *number));
+    let evictions =
+        planner.would_evict.iter().filter(|(of, _)| *of == claim).map(|(_, node)| PlannedAction {
+            address: None,
+            action: "Evict".to_owned(),
+            from: node.clone(),
+            to: None,
+            cause: Reason::Misplaced.as_str().to_owned(),
+        });
+    moves.chain(evictions).collect()
+}
+
+fn planned_move(planner: &Planner<'_, '_>, number: usize) -> Option<PlannedAction> {
+    let (slot, decision) = (&planner.slots.all[number], &planner.decisions[number]);
+    let here = place(planner, slot).1;
+    let name = planner.index.claims[slot.claim].name;
+    let unmarked = slot.on_node().filter(|node| !marks::is_home(planner.index.nodes[*node].node, name));
+    let to = decision.target.map(|node| planner.index.nodes[node].name.to_owned());
+    let (action, from, to, cause) = match (decision.moving, here, to) {
+        (Some(cause), None, to) => ("Attach", None, to, cause),
+        (Some(cause), here, None) => ("Detach", here, None, cause),
+        (Some(cause), here, to) => ("Move", here, to, cause),
+        (None, here, _) if decision.marked && unmarked.is_some() => ("Label", None, here, decision.reason),
+        (None, ..) => return None,
+    };
+    Some(PlannedAction {
+        address: Some(slot.address.to_string()),
+        action: action.to_owned(),
+        from,
+        to,
+        cause: cause.as_str().to_owned(),
+    })
 }
 
 type Verdict = (&'static str, bool, Reason, String);
 
+/// What the conditions of one allocation are made from.
+struct Summary<'p, 'w> {
+    slots: Vec<(&'p Slot<'w>, &'p Decision)>,
+    lost: Vec<&'p Lost<'w>>,
+    note: Option<Reason>,
+    acting: bool,
+    paused: bool,
+    reserved: usize,
+    attached: usize,
+    moving: usize,
+}
+
+impl Summary<'_, '_> {
+    fn ready(&self) -> (bool, Reason) {
+        let troubled = self.slots.iter().find(|(_, decision)| decision.degraded);
+        if !self.acting {
+            (false, Reason::PlanOnly)
+        } else if let Some((_, decision)) = troubled {
+            (false, decision.reason)
+        } else if self.moving > 0 {
+            (false, Reason::Moving)
+        } else if !self.lost.is_empty() {
+            (false, Reason::HeldByAllocation)
+        } else if self.slots.iter().any(|(_, decision)| is_on_lost_node(decision)) {
+            (false, Reason::WaitingForTarget)
+        } else if self.attached == self.reserved {
+            let note = self.note.filter(|note| *note == Reason::MorePodsThanAddresses);
+            (true, note.unwrap_or(Reason::AllAttached))
+        } else if self.paused {
+            (false, Reason::Paused)
+        } else if self.attached > 0 {
+            (false, Reason::MoreAddressesThanNodes)
+        } else {
+            (false, Reason::NoEligibleNode)
+        }
+    }
+
+    /// The addresses that another allocation has, and which one.
+    fn conflict(&self) -> Option<String> {
+        let first = self.lost.first()?;
+        let names: Vec<String> = self.lost.iter().map(|lost| lost.address.to_string()).collect();
+        Some(format!("{} belong to NetIPAllocation {}, the older one.", names.join(", "), first.winner))
+    }
+}
+
 fn conditions(planner: &Planner<'_, '_>, claim: usize, slots: &[usize], attached: usize) -> Vec<Verdict> {
     let spec = planner.index.claims[claim].spec;
-    let reserved = spec.addresses.len();
-    let decisions = || {
-        slots
-            .iter()
-            .map(|number| (&planner.slots.all[*number], &planner.decisions[*number]))
-    };
-    let lost: Vec<_> = planner
-        .slots
-        .lost
-        .iter()
-        .filter(|lost| lost.claim == claim)
-        .collect();
-    let moving = decisions()
-        .filter(|(_, decision)| decision.moving.is_some())
-        .count();
-    let waiting = decisions()
-        .filter(|(_, decision)| decision.reason == Reason::WaitingForNode)
-        .count();
-    let troubled = decisions().find(|(_, decision)| decision.degraded);
-    let note = planner
-        .plan_notes
-        .iter()
-        .find(|(of, _)| *of == claim)
-        .map(|(_, reason)| *reason);
     let acting = planner.index.claims[claim].enforces();
-
-    let summary = format!("{attached} of {reserved} addresses are attached.");
-    let settled = moving == 0 && troubled.is_none() && lost.is_empty();
-    let ready = if !acting {
-        (false, Reason::PlanOnly)
-    } else if attached == reserved && settled {
-        (
-            true,
-            note.filter(|reason| *reason == Reason::MorePodsThanAddresses)
-                .unwrap_or(Reason::AllAttached),
-        )
-    } else if settled && attached > 0 && attached + waiting == reserved && !spec.paused {
-        (true, Reason::MoreAddressesThanNodes)
-    } else if moving > 0 {
-        (false, Reason::Moving)
-    } else if let Some((_, decision)) = troubled {
-        (false, decision.reason)
-    } else if !lost.is_empty() {
-        (false, Reason::HeldByAllocation)
-    } else if spec.paused {
-        (false, Reason::Paused)
-    } else {
-        (false, Reason::NoEligibleNode)
+    let slots: Vec<_> = slots.iter().map(|n| (&planner.slots.all[*n], &planner.decisions[*n])).collect();
+    let summary = Summary {
+        moving: slots.iter().filter(|(_, decision)| acting && decision.moving.is_some()).count(),
+        slots,
+        lost: planner.slots.lost.iter().filter(|lost| lost.claim == claim).collect(),
+        note: planner.notes.iter().find(|(of, _)| *of == claim).map(|(_, reason)| *reason),
+        acting,
+        paused: spec.paused,
+        reserved: spec.addresses.len(),
+        attached,
     };
-    let degraded = match (troubled, note) {
-        (Some((slot, decision)), _) => (
-            true,
-            decision.reason,
-            format!("{}: {}", slot.address, sentence(planner, slot, decision)),
-        ),
-        (None, Some(Reason::EvictionStopped)) => (
-            true,
-            Reason::EvictionStopped,
-            Reason::EvictionStopped.meaning().to_owned(),
-        ),
+    let (ready, why) = summary.ready();
+    let hanging = planner.hanging.get(&claim).map(|pods| hanging_pods(pods)).unwrap_or_default();
+    let ready_message = format!("{attached} of {} addresses are attached.{hanging}", summary.reserved);
+    let troubled = summary.slots.iter().find(|(_, decision)| decision.degraded);
+    let degraded = match (troubled, summary.note) {
+        (Some((slot, decision)), _) => {
+            let message = format!("{}: {}", slot.address, sentence(planner, slot, decision));
+            (true, decision.reason, message)
+        }
+        (None, Some(Reason::EvictionStopped)) => {
+            (true, Reason::EvictionStopped, Reason::EvictionStopped.meaning().to_owned())
+        }
         _ => (false, Reason::AllAttached, String::new()),
     };
-    let conflict = lost.first().map(|first| {
-        let names: Vec<String> = lost.iter().map(|lost| lost.address.to_string()).collect();
-        format!(
-            "{} belong to NetIPAllocation {}, the older one.",
-            names.join(", "),
-            first.winner
-        )
-    });
+    let conflict = summary.conflict();
+    let or_fine = |so: bool, reason| if so { reason } else { Reason::AllAttached };
+    let on_the_move = format!("{} addresses are on the move.", summary.moving);
     vec![
-        ("Ready", ready.0, ready.1, summary),
-        (
-            "Progressing",
-            moving > 0,
-            if moving > 0 {
-                Reason::Moving
-            } else {
-                Reason::AllAttached
-            },
-            format!("{moving} addresses are on the move."),
-        ),
+        ("Ready", ready, why, ready_message),
+        ("Progressing", summary.moving > 0, or_fine(summary.moving > 0, Reason::Moving), on_the_move),
         ("Degraded", degraded.0, degraded.1, degraded.2),
         (
             "Conflict",
             conflict.is_some(),
-            if conflict.is_some() {
-                Reason::HeldByAllocation
-            } else {
-                Reason::AllAttached
-            },
+            or_fine(conflict.is_some(), Reason::HeldByAllocation),
             conflict.unwrap_or_default(),
         ),
     ]
+}
+
+/// It has to leave a node that does not work, and cannot.
+fn is_on_lost_node(decision: &Decision) -> bool {
+    decision.reason == Reason::WaitingForTarget
+        && matches!(decision.verdict, leave::Verdict::Leave { forced: true, .. })
+}
+
+/// Kubernetes makes no second pod of a StatefulSet while it cannot be sure that the first is gone, and
+/// neither do we.
+fn hanging_pods(pods: &[String]) -> String {
+    format!(
+        " Pods {} hang on lost nodes, and their StatefulSet waits for them: once the machines are surely \
+         down, end them with `kubectl delete pod --force`, or put the taint \
+         node.kubernetes.io/out-of-service on the nodes.",
+        pods.join(", ")
+    )
 }
 
 /// Keeps the transition time of a condition whose status does not change.

@@ -2,7 +2,7 @@
 //! worlds are equal whatever order their parts arrived in.
 
 use crate::parse::{Fault, Spec};
-use crate::{Reason, Time};
+use crate::{Labels, Reason, Time};
 use crds::{NetIPAllocationStatus, WorkloadKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -71,7 +71,7 @@ pub struct Node {
     /// `spec.providerID`.
     pub provider_id: String,
     /// Labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Our annotation with the address it holds, as stored.
     pub reserved_ip: Option<String>,
     /// Its Ready condition is True.
@@ -115,7 +115,8 @@ pub struct Workload {
     pub injected: Option<BTreeSet<String>>,
 }
 
-/// One pod of a referenced workload.
+/// One pod of a referenced workload. Workload and node are shared between the pods that have the same
+/// ones: there are tens of thousands of pods, and the planner looks at all of them.
 #[derive(Clone, Debug)]
 pub struct Pod {
     /// Namespace.
@@ -123,9 +124,9 @@ pub struct Pod {
     /// Name.
     pub name: String,
     /// The workload that owns it, by the chain of owner UIDs.
-    pub workload: WorkloadKey,
+    pub workload: Arc<WorkloadKey>,
     /// The node it is bound to.
-    pub node: Option<String>,
+    pub node: Option<Arc<str>>,
     /// Succeeded or Failed.
     pub finished: bool,
     /// Its Ready condition is True.

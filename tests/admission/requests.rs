@@ -41,10 +41,7 @@ pub async fn create(cluster: &Cluster, object: &Value) -> Result<Value> {
 
 /// Replaces an object as `kubectl replace --validate=strict` does.
 pub async fn replace(cluster: &Cluster, object: &Value) -> Result<Value> {
-    let name = object
-        .pointer("/metadata/name")
-        .and_then(Value::as_str)
-        .context("no name")?;
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).context("no name")?;
     send(cluster, "PUT", &format!("/{name}?fieldValidation=Strict"), object).await
 }
 
@@ -71,9 +68,7 @@ pub fn refusal<T>(result: Result<T>) -> Result<Status> {
 
 /// Removes an object, whatever its finalizers.
 pub async fn remove(cluster: &Cluster, name: &str) -> Result<()> {
-    api(cluster)
-        .delete(name, &kube::api::DeleteParams::default())
-        .await?;
+    api(cluster).delete(name, &kube::api::DeleteParams::default()).await?;
     Ok(())
 }
 

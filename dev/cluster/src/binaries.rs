@@ -100,12 +100,6 @@ fn pinned(modules: &'static str, module: &str) -> &'static str {
     modules
         .lines()
         .map(str::split_whitespace)
-        .find_map(|mut words| {
-            if words.next() == Some(module) {
-                words.next()
-            } else {
-                None
-            }
-        })
+        .find_map(|mut words| if words.next() == Some(module) { words.next() } else { None })
         .unwrap_or("(not pinned)")
 }

@@ -40,10 +40,7 @@ pub struct ClusterBuilder {
 
 impl Default for ClusterBuilder {
     fn default() -> Self {
-        Self {
-            version: Version::Newest,
-            node_grace: Duration::from_secs(10),
-        }
+        Self { version: Version::Newest, node_grace: Duration::from_secs(10) }
     }
 }
 
@@ -73,23 +70,13 @@ impl ClusterBuilder {
         let components = plan.components(&reaper)?;
         components.etcd.start().await?;
         components.apiserver.start().await?;
-        tokio::try_join!(
-            components.controller_manager.start(),
-            components.scheduler.start()
-        )?;
+        tokio::try_join!(components.controller_manager.start(), components.scheduler.start())?;
         let admin = plan.kubeconfig("admin", &["system:masters"])?;
         let kit = plan.client("test-kit", &["system:masters"]).await?;
         let client = client(&admin, plan.url()).await?;
         wait_for_default_service_account(&client).await?;
         let nodes = Nodes::start(kit, self.node_grace / 4);
-        Ok(Cluster {
-            nodes,
-            client,
-            components,
-            plan,
-            folder,
-            _reaper: reaper,
-        })
+        Ok(Cluster { nodes, client, components, plan, folder, _reaper: reaper })
     }
 }
 
@@ -171,14 +158,8 @@ impl Cluster {
 
     /// Writes a kubeconfig for a service account that exists, with a token of a day's life.
     pub async fn service_account_kubeconfig(&self, namespace: &str, name: &str) -> Result<PathBuf> {
-        let spec = TokenRequestSpec {
-            expiration_seconds: Some(24 * 3600),
-            ..TokenRequestSpec::default()
-        };
-        let request = TokenRequest {
-            spec,
-            ..TokenRequest::default()
-        };
+        let spec = TokenRequestSpec { expiration_seconds: Some(24 * 3600), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec, ..TokenRequest::default() };
         let api: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
         let token = api
             .create_token_request(name, &PostParams::default(), &request)
@@ -207,16 +188,9 @@ impl Cluster {
             api.patch(&name, &params, &Patch::Apply(&manifest.crd)).await?;
             eventually("the CRD to be established", async || {
                 let crd = api.get(&name).await?;
-                let conditions = crd
-                    .status
-                    .and_then(|status| status.conditions)
-                    .unwrap_or_default();
-                let established = conditions
-                    .iter()
-                    .any(|c| c.type_ == "Established" && c.status == "True");
-                established
-                    .then_some(())
-                    .with_context(|| format!("{conditions:?}"))
+                let conditions = crd.status.and_then(|status| status.conditions).unwrap_or_default();
+                let established = conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
+                established.then_some(()).with_context(|| format!("{conditions:?}"))
             })
             .await?;
         }
@@ -301,9 +275,7 @@ impl Component {
         self.process.spawn()?;
         let start = Instant::now();
         loop {
-            self.process
-                .check_running()
-                .with_context(|| format!("{} did not start", self.process.name()))?;
+            self.process.check_running().with_context(|| format!("{} did not start", self.process.name()))?;
             match self.probe.works().await {
                 Ok(()) => return Ok(()),
                 Err(error) if start.elapsed() > START_LIMIT => {
@@ -375,10 +347,7 @@ async fn client(config: &Kubeconfig, url: String) -> Result<Client> {
 
 async fn wait_for_default_service_account(client: &Client) -> Result<()> {
     let api: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
-    eventually("the default service account", async || {
-        Ok(api.get("default").await.map(drop)?)
-    })
-    .await
+    eventually("the default service account", async || Ok(api.get("default").await.map(drop)?)).await
 }
 
 /// Folder, ports, keys and command lines of one cluster.
@@ -432,11 +401,8 @@ impl Plan {
             path,
             config: Some(admin.clone()),
         };
-        let etcd_probe = Probe {
-            url: format!("http://127.0.0.1:{}", self.etcd),
-            path: "/health",
-            config: None,
-        };
+        let etcd_probe =
+            Probe { url: format!("http://127.0.0.1:{}", self.etcd), path: "/health", config: None };
         self.kubeconfig("system:kube-controller-manager", &[])?;
         self.kubeconfig("system:kube-scheduler", &[])?;
         let bin = &self.binaries;
@@ -479,10 +445,8 @@ impl Plan {
     }
 
     fn apiserver_args(&self) -> Vec<String> {
-        let (key, public_key) = (
-            self.pki.service_account_key_file(),
-            self.pki.service_account_public_key_file(),
-        );
+        let (key, public_key) =
+            (self.pki.service_account_key_file(), self.pki.service_account_public_key_file());
         let mut args = self.serving_args(self.apiserver);
         args.extend([
             format!("--etcd-servers=http://127.0.0.1:{}", self.etcd),
@@ -507,16 +471,10 @@ impl Plan {
         args.extend(self.kubeconfig_args("system:kube-controller-manager"));
         args.extend([
             format!("--root-ca-file={}", self.pki.ca_file().display()),
-            format!(
-                "--service-account-private-key-file={}",
-                self.pki.service_account_key_file().display()
-            ),
+            format!("--service-account-private-key-file={}", self.pki.service_account_key_file().display()),
             "--use-service-account-credentials=true".into(),
             "--node-monitor-period=1s".into(),
-            format!(
-                "--node-monitor-grace-period={}s",
-                self.settings.node_grace.as_secs()
-            ),
+            format!("--node-monitor-grace-period={}s", self.settings.node_grace.as_secs()),
         ]);
         args
     }
@@ -560,15 +518,8 @@ impl Plan {
     /// Writes a kubeconfig for a user and returns it.
     fn kubeconfig(&self, user: &str, groups: &[&str]) -> Result<Kubeconfig> {
         let identity = self.pki.client(user, groups)?;
-        let config = kubeconfig(
-            &self.url(),
-            &self.pki.ca_pem(),
-            &Credentials::Certificate(identity),
-        );
-        std::fs::write(
-            self.path(&format!("{user}.kubeconfig")),
-            serde_json::to_vec_pretty(&config)?,
-        )?;
+        let config = kubeconfig(&self.url(), &self.pki.ca_pem(), &Credentials::Certificate(identity));
+        std::fs::write(self.path(&format!("{user}.kubeconfig")), serde_json::to_vec_pretty(&config)?)?;
         Ok(serde_json::from_value(config)?)
     }
 

@@ -25,9 +25,8 @@ impl Bed {
             Version::Oldest => &self.oldest,
             Version::Newest => &self.newest,
         };
-        let started = cell
-            .get_or_init(async || start(version).await.map_err(|error| format!("{error:#}")))
-            .await;
+        let started =
+            cell.get_or_init(async || start(version).await.map_err(|error| format!("{error:#}"))).await;
         started.as_ref().map_err(|error| anyhow!("{error}"))
     }
 }
@@ -50,10 +49,7 @@ impl Test {
     where
         F: Future<Output = Result<()>> + 'static,
     {
-        Self {
-            name: name.to_owned(),
-            run: Box::new(move |bed| Box::pin(run(bed))),
-        }
+        Self { name: name.to_owned(), run: Box::new(move |bed| Box::pin(run(bed))) }
     }
 }
 
@@ -98,11 +94,8 @@ pub fn run(tests: Vec<Test>) -> ExitCode {
         .into_iter()
         .map(|test| {
             let (bed, runtime) = (bed.clone(), runtime.clone());
-            let body = move || {
-                runtime
-                    .block_on((test.run)(bed))
-                    .map_err(|error| Failed::from(format!("{error:#}")))
-            };
+            let body =
+                move || runtime.block_on((test.run)(bed)).map_err(|error| Failed::from(format!("{error:#}")));
             Trial::test(test.name, body).with_ignored_flag(skip)
         })
         .collect();

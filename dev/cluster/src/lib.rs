@@ -35,12 +35,7 @@ pub use wait::eventually;
 /// servers that are just starting are no news.
 pub fn init_logging() {
     use tracing_subscriber::filter::{EnvFilter, LevelFilter};
-    let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::OFF.into())
-        .from_env_lossy();
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::OFF.into()).from_env_lossy();
     // A second call changes nothing.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .try_init();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }

@@ -67,12 +67,7 @@ async fn main() -> ExitCode {
     cluster::init_logging();
     let work = async {
         match Cli::parse().command {
-            Command::Up {
-                nodes,
-                provider,
-                oldest,
-                node_grace,
-            } => {
+            Command::Up { nodes, provider, oldest, node_grace } => {
                 let version = if oldest { Version::Oldest } else { Version::Newest };
                 up(version, provider.into(), nodes, Duration::from_secs(node_grace)).await
             }
@@ -108,16 +103,9 @@ async fn interrupted() {
 async fn up(version: Version, provider: Provider, nodes: usize, grace: Duration) -> Result<()> {
     let start = Instant::now();
     eprintln!("starting Kubernetes {}", version.number());
-    let cluster = Cluster::builder()
-        .version(version)
-        .node_grace(grace)
-        .start()
-        .await?;
+    let cluster = Cluster::builder().version(version).node_grace(grace).start().await?;
     cluster.install_crds().await?;
-    cluster
-        .nodes()
-        .create_all(NodeSpec::pool(provider, "node", nodes))
-        .await?;
+    cluster.nodes().create_all(NodeSpec::pool(provider, "node", nodes)).await?;
     eprintln!(
         "ready after {:.1} s, with {nodes} simulated nodes and our CRDs. Try:\n",
         start.elapsed().as_secs_f32()

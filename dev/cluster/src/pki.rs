@@ -30,10 +30,7 @@ impl Pki {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let pki = Self {
-            folder: folder.to_owned(),
-            issuer,
-        };
+        let pki = Self { folder: folder.to_owned(), issuer };
         std::fs::write(pki.ca_file(), pki.ca_pem())?;
         pki.write("server", &pki.server()?)?;
         let key = KeyPair::generate()?;
@@ -79,17 +76,9 @@ impl Pki {
     }
 
     fn server(&self) -> Result<Identity> {
-        let names = [
-            "localhost",
-            "127.0.0.1",
-            "kubernetes",
-            "kubernetes.default",
-            "kubernetes.default.svc",
-        ];
+        let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
         let mut params = CertificateParams::new(names.map(str::to_owned))?;
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "kube-apiserver");
+        params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(&params)
     }
@@ -97,10 +86,7 @@ impl Pki {
     fn sign(&self, params: &CertificateParams) -> Result<Identity> {
         let key = KeyPair::generate()?;
         let cert = params.signed_by(&key, &*self.issuer)?;
-        Ok(Identity {
-            cert: cert.pem(),
-            key: key.serialize_pem(),
-        })
+        Ok(Identity { cert: cert.pem(), key: key.serialize_pem() })
     }
 
     fn write(&self, name: &str, identity: &Identity) -> Result<()> {

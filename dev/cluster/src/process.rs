@@ -38,11 +38,7 @@ pub struct Process {
 impl Process {
     /// Describes a process; nothing runs yet.
     pub fn new(program: Program, reaper: Arc<Reaper>) -> Self {
-        Self {
-            program,
-            child: Mutex::new(None),
-            reaper,
-        }
+        Self { program, child: Mutex::new(None), reaper }
     }
 
     /// Short name of the program.
@@ -63,10 +59,7 @@ impl Process {
         {
             return Ok(());
         }
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&self.program.log)?;
+        let log = OpenOptions::new().create(true).append(true).open(&self.program.log)?;
         let child = Command::new(&self.program.path)
             .args(&self.program.args)
             .envs(self.program.env.iter().map(|(k, v)| (k, v)))
@@ -147,10 +140,8 @@ impl Process {
         if child.try_wait()?.is_some() {
             return Ok(());
         }
-        let pid = i32::try_from(child.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .context("process id out of range")?;
+        let pid =
+            i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("process id out of range")?;
         Ok(kill_process(pid, signal)?)
     }
 
@@ -212,10 +203,7 @@ impl Reaper {
             .spawn()
             .context("cannot start sh, which cleans up after the cluster")?;
         let orders = shell.stdin.take();
-        Ok(Self {
-            shell: Mutex::new(shell),
-            orders: Mutex::new(orders),
-        })
+        Ok(Self { shell: Mutex::new(shell), orders: Mutex::new(orders) })
     }
 
     fn watch(&self, pid: u32) {

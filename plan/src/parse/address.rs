@@ -10,9 +10,7 @@ pub fn parse(text: &str) -> Result<IpAddr, String> {
     let address: IpAddr = text.parse().map_err(|_| not_an_address(text))?;
     let address = address.to_canonical();
     match not_public(address) {
-        Some(what) => Err(format!(
-            "is {what}; only public unicast addresses can be reserved in a cloud"
-        )),
+        Some(what) => Err(format!("is {what}; only public unicast addresses can be reserved in a cloud")),
         None => Ok(address),
     }
 }
@@ -21,9 +19,7 @@ fn not_an_address(text: &str) -> String {
     let hint = if text.contains('/') {
         "; list single addresses, not ranges"
     } else if text.split('.').count() == 4
-        && text
-            .split('.')
-            .any(|octet| octet.len() > 1 && octet.starts_with('0'))
+        && text.split('.').any(|octet| octet.len() > 1 && octet.starts_with('0'))
     {
         "; write the numbers without leading zeros"
     } else if text.trim() != text {

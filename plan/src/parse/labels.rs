@@ -32,15 +32,11 @@ pub fn selector(reader: &mut Reader, path: &str, value: Option<&Value>) -> BTree
 
 /// `name` or `prefix/name`.
 pub fn check_key(key: &str) -> Result<(), &'static str> {
-    let (prefix, name) = key
-        .split_once('/')
-        .map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     let prefix_ok = prefix.is_none_or(|prefix| {
         !prefix.is_empty()
             && prefix.len() <= 253
-            && prefix
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b))
+            && prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b))
     });
     if prefix_ok && !name.is_empty() && is_name(name) {
         Ok(())
@@ -65,7 +61,5 @@ fn is_name(text: &str) -> bool {
     bytes.len() <= 63
         && edge(bytes.first())
         && edge(bytes.last())
-        && bytes
-            .iter()
-            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
 }

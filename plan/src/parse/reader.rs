@@ -26,10 +26,7 @@ pub struct Reader {
 
 impl Reader {
     pub fn fault(&mut self, path: &str, message: &str) {
-        self.faults.push(Fault {
-            path: path.to_owned(),
-            message: message.to_owned(),
-        });
+        self.faults.push(Fault { path: path.to_owned(), message: message.to_owned() });
     }
 
     /// A list; `None` if it is absent or something else.
@@ -106,10 +103,7 @@ impl Reader {
         match serde_json::from_value(value.clone()) {
             Ok(choice) => choice,
             Err(error) => {
-                self.fault(
-                    path,
-                    &error.to_string().replace("unknown variant", "unknown value"),
-                );
+                self.fault(path, &error.to_string().replace("unknown variant", "unknown value"));
                 default
             }
         }

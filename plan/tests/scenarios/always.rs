@@ -8,11 +8,7 @@ use std::collections::BTreeSet;
 
 /// Every rule that the plan breaks, one line each.
 pub fn broken(scene: &mut Scene, plan: &Plan) -> Vec<String> {
-    let mut wrong: Vec<String> = plan
-        .steps
-        .iter()
-        .filter_map(|step| misread(scene, step))
-        .collect();
+    let mut wrong: Vec<String> = plan.steps.iter().filter_map(|step| misread(scene, step)).collect();
     wrong.extend(twice(plan));
     wrong.extend(statuses(scene, plan));
     wrong.extend(not_final(scene, plan));
@@ -25,13 +21,9 @@ fn misread(scene: &Scene, step: &Step) -> Option<String> {
     let right = match (&step.action, view) {
         (Action::Verify, _) => true,
         (Action::Attach { token, .. }, Some(AddressView::Free { token: seen })) => token == seen,
-        (
-            Action::Detach { from, token, .. },
-            Some(AddressView::Attached {
-                provider_id,
-                token: seen,
-            }),
-        ) => token == seen && from.provider_id == *provider_id,
+        (Action::Detach { from, token, .. }, Some(AddressView::Attached { provider_id, token: seen })) => {
+            token == seen && from.provider_id == *provider_id
+        }
         _ => false,
     };
     (!right).then(|| format!("always: {step:?} does not follow from {view:?}"))
@@ -47,9 +39,7 @@ fn twice(plan: &Plan) -> Vec<String> {
             Action::Attach { to: place, .. } | Action::Detach { from: place, .. } => Some(&place.provider_id),
         };
         if !addresses.insert(step.address) || place.is_some_and(|id| !instances.insert(id)) {
-            wrong.push(format!(
-                "always: a second step for the same address or instance: {step:?}"
-            ));
+            wrong.push(format!("always: a second step for the same address or instance: {step:?}"));
         }
     }
     wrong
@@ -63,10 +53,7 @@ fn statuses(scene: &Scene, plan: &Plan) -> Vec<String> {
             continue;
         };
         if status.observed_generation != Some(allocation.generation) {
-            wrong.push(format!(
-                "always: {name} speaks of generation {:?}",
-                status.observed_generation
-            ));
+            wrong.push(format!("always: {name} speaks of generation {:?}", status.observed_generation));
         }
         if let Ok(spec) = &allocation.spec
             && (usize::try_from(status.reserved) != Ok(spec.addresses.len())
@@ -77,24 +64,12 @@ fn statuses(scene: &Scene, plan: &Plan) -> Vec<String> {
                 status.attached, status.unattached, status.reserved
             ));
         }
-        let reasons = status
-            .ips
-            .iter()
-            .map(|entry| entry.reason.as_deref().unwrap_or_default());
-        let reasons = reasons.chain(
-            status
-                .conditions
-                .iter()
-                .map(|condition| condition.reason.as_str()),
-        );
+        let reasons = status.ips.iter().map(|entry| entry.reason.as_deref().unwrap_or_default());
+        let reasons = reasons.chain(status.conditions.iter().map(|condition| condition.reason.as_str()));
         for reason in reasons.filter(|reason| Reason::from_name(reason).is_none()) {
             wrong.push(format!("always: {name} has the unknown reason {reason:?}"));
         }
-        for entry in status
-            .ips
-            .iter()
-            .filter(|entry| entry.message.as_ref().is_none_or(String::is_empty))
-        {
+        for entry in status.ips.iter().filter(|entry| entry.message.as_ref().is_none_or(String::is_empty)) {
             wrong.push(format!("always: {name} has no sentence about {}", entry.address));
         }
     }
@@ -106,40 +81,21 @@ fn statuses(scene: &Scene, plan: &Plan) -> Vec<String> {
 fn not_final(scene: &mut Scene, plan: &Plan) -> Vec<String> {
     let (world, now) = (scene.world.clone(), scene.now);
     Between::default().happen(scene, plan);
-    let until = plan
-        .wake_at
-        .map_or(now.plus_seconds(86_400), |at| at.plus_millis(-1));
+    let until = plan.wake_at.map_or(now.plus_seconds(86_400), |at| at.plus_millis(-1));
     let again = plan::plan(&scene.world, now);
     let later = plan::plan(&scene.world, until);
     scene.world = world;
     scene.now = now;
     let changes = [
-        (
-            "the status changes again without a cause",
-            lines(plan),
-            lines(&again),
-        ),
-        (
-            "something changes before the time to wake",
-            all_lines(&again),
-            all_lines(&later),
-        ),
+        ("the status changes again without a cause", lines(plan), lines(&again)),
+        ("something changes before the time to wake", all_lines(&again), all_lines(&later)),
     ];
-    changes
-        .into_iter()
-        .filter_map(|(what, before, after)| changed(what, &before, &after))
-        .collect()
+    changes.into_iter().filter_map(|(what, before, after)| changed(what, &before, &after)).collect()
 }
 
 fn changed(what: &str, before: &[String], after: &[String]) -> Option<String> {
-    let gone = before
-        .iter()
-        .filter(|line| !after.contains(line))
-        .map(|line| format!("\n  first: {line}"));
-    let new = after
-        .iter()
-        .filter(|line| !before.contains(line))
-        .map(|line| format!("\n  then: {line}"));
+    let gone = before.iter().filter(|line| !after.contains(line)).map(|line| format!("\n  first: {line}"));
+    let new = after.iter().filter(|line| !before.contains(line)).map(|line| format!("\n  then: {line}"));
     let changes: String = gone.chain(new).collect();
     (!changes.is_empty()).then(|| format!("always: {what}{changes}"))
 }
@@ -158,9 +114,7 @@ fn lines(plan: &Plan) -> Vec<String> {
             let conditions = status.conditions.iter();
             let conditions =
                 conditions.map(|c| format!("{} {} {} {:?}", c.type_, c.status, c.reason, c.message));
-            conditions
-                .chain(status.ips.iter().map(|ip| format!("{ip:?}")))
-                .collect::<Vec<_>>()
+            conditions.chain(status.ips.iter().map(|ip| format!("{ip:?}"))).collect::<Vec<_>>()
         })
         .collect()
 }

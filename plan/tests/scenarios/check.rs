@@ -10,17 +10,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Words that begin a line about something to do.
-const ACTIONS: &[&str] = &[
-    "attach",
-    "detach",
-    "verify",
-    "mark",
-    "unmark",
-    "evict",
-    "template",
-    "finalizer",
-    "yield",
-];
+const ACTIONS: &[&str] =
+    &["attach", "detach", "verify", "mark", "unmark", "evict", "template", "finalizer", "yield"];
 
 /// Reasons of addresses that are on a node and stay there for now.
 const ATTACHED: &[Reason] = &[
@@ -99,9 +90,7 @@ impl Expected {
             }
             "history" => {
                 while words.next().is_some() {}
-                self.facts.push(Fact::History(
-                    text.split(' ').skip(1).map(str::to_owned).collect(),
-                ));
+                self.facts.push(Fact::History(text.split(' ').skip(1).map(str::to_owned).collect()));
             }
             "says" => self.facts.push(Fact::Says(words.need("a text")?.to_owned())),
             "counts" => {
@@ -182,11 +171,7 @@ impl Expected {
                     _ => Some(false),
                 };
                 let line = self.conditions.iter().find(|line| {
-                    line.kind == kind
-                        && line
-                            .allocation
-                            .as_ref()
-                            .is_none_or(|allocation| allocation == name)
+                    line.kind == kind && line.allocation.as_ref().is_none_or(|allocation| allocation == name)
                 });
                 wrong.extend(condition_difference(name, kind, status, line, usual));
             }
@@ -201,16 +186,8 @@ impl Status {
         Ok(Self {
             allocation,
             address: words.address()?,
-            reasons: words
-                .need("a reason")?
-                .split('|')
-                .map(reason)
-                .collect::<Result<_, _>>()?,
-            node: words
-                .take("on")
-                .then(|| words.need("a node"))
-                .transpose()?
-                .map(str::to_owned),
+            reasons: words.need("a reason")?.split('|').map(reason).collect::<Result<_, _>>()?,
+            node: words.take("on").then(|| words.need("a node")).transpose()?.map(str::to_owned),
         })
     }
 
@@ -259,11 +236,7 @@ fn difference(name: &str, number: IpAddr, entry: &IpStatus, line: Option<&Status
     let on = |node: Option<&String>| node.map_or(String::new(), |node| format!(" on {node}"));
     Some(format!(
         "- status {name} {number} {}{}\n+ status {name} {number} {found}{} ({}; {})",
-        reasons
-            .iter()
-            .map(|reason| reason.as_str())
-            .collect::<Vec<_>>()
-            .join("|"),
+        reasons.iter().map(|reason| reason.as_str()).collect::<Vec<_>>().join("|"),
         on(node),
         on(entry.node.as_ref()),
         entry.state,
@@ -281,11 +254,7 @@ fn condition_difference(
 ) -> Option<String> {
     let found = status.conditions.iter().find(|condition| condition.type_ == kind);
     let (value, found_reason, message) = found.map_or(("absent", "", ""), |condition| {
-        (
-            condition.status.as_str(),
-            condition.reason.as_str(),
-            condition.message.as_str(),
-        )
+        (condition.status.as_str(), condition.reason.as_str(), condition.message.as_str())
     });
     let usual = usual.map(|usual| if usual { "True" } else { "False" });
     let expected = line.map(|line| line.status.as_str()).or(usual)?;
@@ -343,12 +312,7 @@ fn history(status: &NetIPAllocationStatus) -> impl Iterator<Item = String> {
     let side = |node: &Option<String>| node.as_deref().unwrap_or("-").to_owned();
     status.history.iter().map(move |entry| {
         let address = entry.address.parse().map_or(entry.address.clone(), short);
-        format!(
-            "{address} {} {} {}",
-            side(&entry.from),
-            side(&entry.to),
-            entry.cause
-        )
+        format!("{address} {} {} {}", side(&entry.from), side(&entry.to), entry.cause)
     })
 }
 
@@ -356,10 +320,7 @@ fn messages(plan: &Plan) -> Vec<&str> {
     let statuses = plan.statuses.values();
     statuses
         .flat_map(|status| {
-            let conditions = status
-                .conditions
-                .iter()
-                .map(|condition| condition.message.as_str());
+            let conditions = status.conditions.iter().map(|condition| condition.message.as_str());
             conditions.chain(status.ips.iter().filter_map(|entry| entry.message.as_deref()))
         })
         .collect()
@@ -372,10 +333,7 @@ fn why(scene: &Scene, address: IpAddr, node: Option<&str>, expected: &str) -> Op
         (None, _) => "unexplained",
         (Some(explanation), None) => explanation.reason.as_str(),
         (Some(explanation), Some(node)) => {
-            let candidate = explanation
-                .candidates
-                .iter()
-                .find(|candidate| candidate.node == node);
+            let candidate = explanation.candidates.iter().find(|candidate| candidate.node == node);
             candidate.map_or("unlisted", |found| found.refusal.map_or("could", Reason::as_str))
         }
     };
@@ -386,19 +344,11 @@ fn lists(expected: &[String], found: &[String]) -> Vec<String> {
     if expected == found {
         return Vec::new();
     }
-    let missing = expected
-        .iter()
-        .filter(|line| !found.contains(line))
-        .map(|line| format!("- {line}"));
-    let surplus = found
-        .iter()
-        .filter(|line| !expected.contains(line))
-        .map(|line| format!("+ {line}"));
+    let missing = expected.iter().filter(|line| !found.contains(line)).map(|line| format!("- {line}"));
+    let surplus = found.iter().filter(|line| !expected.contains(line)).map(|line| format!("+ {line}"));
     let mut lines: Vec<String> = missing.chain(surplus).collect();
     if lines.is_empty() {
-        lines.push(format!(
-            "the order or number differs:\n- {expected:#?}\n+ {found:#?}"
-        ));
+        lines.push(format!("the order or number differs:\n- {expected:#?}\n+ {found:#?}"));
     }
     lines
 }

@@ -73,9 +73,7 @@ fn broken(name: String, why: String) -> Trial {
 
 /// Marks what is known to fail as ignored, with the reason.
 fn leave_out(trials: Vec<Trial>) -> Vec<Trial> {
-    let lines = KNOWN_FAILING
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines = KNOWN_FAILING.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let mut failing: BTreeMap<&str, &str> = lines.filter_map(|line| line.split_once(" => ")).collect();
     let mut all: Vec<Trial> = trials
         .into_iter()

@@ -33,9 +33,9 @@ impl Line {
         let mut rest = text.trim();
         while !rest.is_empty() {
             let (word, tail) = match rest.strip_prefix('"') {
-                Some(quoted) => quoted
-                    .split_once('"')
-                    .ok_or_else(|| format!("line {number}: a quote is not closed"))?,
+                Some(quoted) => {
+                    quoted.split_once('"').ok_or_else(|| format!("line {number}: a quote is not closed"))?
+                }
                 // JSON may contain blanks, so it is always the last word.
                 None if rest.starts_with('{') => (rest, ""),
                 None => rest.split_once(' ').unwrap_or((rest, "")),
@@ -115,8 +115,7 @@ impl<'l> Words<'l> {
     }
 
     fn end(&self) -> Result<(), String> {
-        self.peek()
-            .map_or(Ok(()), |word| Err(format!("`{word}` is not understood here")))
+        self.peek().map_or(Ok(()), |word| Err(format!("`{word}` is not understood here")))
     }
 }
 
@@ -149,17 +148,12 @@ pub fn scenarios(text: &str) -> Result<Vec<Scenario>, String> {
             continue;
         }
         if let Some(name) = text.strip_prefix("scenario ") {
-            all.push(Scenario {
-                name: name.trim().to_owned(),
-                stages: vec![Stage::new(Line::default())],
-            });
+            all.push(Scenario { name: name.trim().to_owned(), stages: vec![Stage::new(Line::default())] });
             expecting = false;
             continue;
         }
         let line = Line::new(number, text)?;
-        let scenario = all
-            .last_mut()
-            .ok_or_else(|| format!("line {number}: `scenario` expected"))?;
+        let scenario = all.last_mut().ok_or_else(|| format!("line {number}: `scenario` expected"))?;
         let Some(stage) = scenario.stages.last_mut() else {
             continue;
         };
@@ -186,12 +180,7 @@ pub fn scenarios(text: &str) -> Result<Vec<Scenario>, String> {
 
 impl Stage {
     fn new(then: Line) -> Self {
-        Self {
-            then,
-            world: Vec::new(),
-            to_rest: false,
-            expected: Vec::new(),
-        }
+        Self { then, world: Vec::new(), to_rest: false, expected: Vec::new() }
     }
 }
 

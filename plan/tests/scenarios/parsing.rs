@@ -17,9 +17,7 @@ pub fn trials() -> Vec<Trial> {
     let lines = BAD_SPECS.lines().filter(|line| !line.starts_with('#'));
     let others = lines.map(|line| {
         let name = line.split(" | ").next().unwrap_or(line);
-        Trial::test(format!("parse: refuses {name}"), move || {
-            bad_spec(line).map_err(Failed::from)
-        })
+        Trial::test(format!("parse: refuses {name}"), move || bad_spec(line).map_err(Failed::from))
     });
     let good = GOOD.iter().map(|(name, check)| {
         let check = move || check().map_err(Failed::from);
@@ -65,23 +63,11 @@ const BAD_ADDRESSES: &[(&str, &str)] = &[
 const GOOD: &[(&str, Check)] = &[
     ("fills in the defaults", defaults),
     ("takes 256 addresses of both families", largest),
-    (
-        "reads an IPv4-mapped address as IPv4 and IPv6 in any spelling",
-        canonical,
-    ),
+    ("reads an IPv4-mapped address as IPv4 and IPv6 in any spelling", canonical),
     ("accepts the documentation ranges", documentation),
-    (
-        "counts maxUnavailable 0 as 1 and accepts maxSurge",
-        max_unavailable,
-    ),
-    (
-        "reads deploymentRef as a Deployment in namespace default",
-        deployment_ref,
-    ),
-    (
-        "lets workloadRef count where a stored object has both",
-        both_references,
-    ),
+    ("counts maxUnavailable 0 as 1 and accepts maxSurge", max_unavailable),
+    ("reads deploymentRef as a Deployment in namespace default", deployment_ref),
+    ("lets workloadRef count where a stored object has both", both_references),
     ("tells references that differ", differing_references),
     ("takes null for absent everywhere", nulls),
     ("tells an empty list of tolerations from none", tolerations),
@@ -168,47 +154,28 @@ fn canonical() -> Result<(), String> {
 }
 
 fn documentation() -> Result<(), String> {
-    let all = [
-        "192.0.2.1",
-        "198.51.100.1",
-        "203.0.113.1",
-        "2001:db8::1",
-        "172.32.0.1",
-        "100.128.0.1",
-        "8.8.8.8",
-    ];
+    let all =
+        ["192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1", "172.32.0.1", "100.128.0.1", "8.8.8.8"];
     same(&parsed(&json!({"reservedIPs": all}))?.addresses.len(), &all.len())
 }
 
 fn max_unavailable() -> Result<(), String> {
     let strategy = json!({"strategy": {"maxUnavailable": 0, "maxSurge": 1}});
     same(&parsed(&strategy)?.max_unavailable, &1)?;
-    same(
-        &parsed(&json!({"strategy": {"maxUnavailable": 3}}))?.max_unavailable,
-        &3,
-    )
+    same(&parsed(&json!({"strategy": {"maxUnavailable": 3}}))?.max_unavailable, &3)
 }
 
 fn deployment_ref() -> Result<(), String> {
     let spec = parsed(&json!({"deploymentRef": {"name": "sip"}}))?;
-    same(
-        &spec.workload,
-        &crate::vocabulary::workload_key("Deployment/sip").ok(),
-    )?;
+    same(&spec.workload, &crate::vocabulary::workload_key("Deployment/sip").ok())?;
     let spec = parsed(&json!({"deploymentRef": {"name": "sip", "namespace": "media"}}))?;
-    same(
-        &spec.workload,
-        &crate::vocabulary::workload_key("Deployment/media/sip").ok(),
-    )
+    same(&spec.workload, &crate::vocabulary::workload_key("Deployment/media/sip").ok())
 }
 
 fn both_references() -> Result<(), String> {
     let workload = json!({"kind": "StatefulSet", "name": "new", "namespace": "media"});
     let spec = parsed(&json!({"deploymentRef": {"name": "old"}, "workloadRef": workload}))?;
-    same(
-        &spec.workload,
-        &crate::vocabulary::workload_key("StatefulSet/media/new").ok(),
-    )
+    same(&spec.workload, &crate::vocabulary::workload_key("StatefulSet/media/new").ok())
 }
 
 fn differing_references() -> Result<(), String> {
@@ -217,19 +184,10 @@ fn differing_references() -> Result<(), String> {
     };
     let named = |kind: &str, name: &str| json!({"kind": kind, "name": name});
     same(&pair(named("Deployment", "a"), json!({"name": "a"})), &false)?;
-    same(
-        &pair(
-            named("Deployment", "a"),
-            json!({"name": "a", "namespace": "default"}),
-        ),
-        &false,
-    )?;
+    same(&pair(named("Deployment", "a"), json!({"name": "a", "namespace": "default"})), &false)?;
     same(&pair(named("Deployment", "a"), Value::Null), &false)?;
     same(&pair(named("Deployment", "a"), json!({"name": "b"})), &true)?;
-    same(
-        &pair(named("Deployment", "a"), json!({"name": "a", "namespace": "b"})),
-        &true,
-    )?;
+    same(&pair(named("Deployment", "a"), json!({"name": "a", "namespace": "b"})), &true)?;
     same(&pair(named("DaemonSet", "a"), json!({"name": "a"})), &true)
 }
 
@@ -285,10 +243,7 @@ fn all_at_once() -> Result<(), String> {
 
 fn no_object() -> Result<(), String> {
     for value in [Value::Null, json!([]), json!("x"), json!(7), json!(true)] {
-        parse(&value)
-            .err()
-            .filter(|faults| !faults.is_empty())
-            .ok_or(format!("{value} is accepted"))?;
+        parse(&value).err().filter(|faults| !faults.is_empty()).ok_or(format!("{value} is accepted"))?;
     }
     Ok(())
 }

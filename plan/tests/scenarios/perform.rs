@@ -57,10 +57,7 @@ impl Between {
 
     /// Everything of the plan is done, and a second passes.
     pub fn done() -> Self {
-        Self {
-            events: DONE.into(),
-            ..Self::default()
-        }
+        Self { events: DONE.into(), ..Self::default() }
     }
 
     pub fn happen(&self, scene: &mut Scene, plan: &Plan) {
@@ -122,12 +119,7 @@ fn carry_out(scene: &mut Scene, step: &Step) {
         Action::Attach { to, .. } => (WriteKind::Attach, to, attached(&to.provider_id, address)),
         Action::Detach { from, .. } => (WriteKind::Detach, from, free(address)),
     };
-    let write = LastWrite {
-        at: scene.now,
-        kind,
-        provider_id: place.provider_id.clone(),
-        succeeded: true,
-    };
+    let write = LastWrite { at: scene.now, kind, provider_id: place.provider_id.clone(), succeeded: true };
     scene.world.last_write.insert(address, write);
     scene.world.failures.remove(&(address, place.provider_id.clone()));
     if let Some(seen) = scene.world.addresses.get_mut(&address) {

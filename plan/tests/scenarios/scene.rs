@@ -32,10 +32,7 @@ impl Default for Scene {
     fn default() -> Self {
         let excluded = ["kube-system", "kube-node-lease", "ip-address-controller"];
         Self {
-            world: World {
-                excluded_namespaces: excluded.map(str::to_owned).into(),
-                ..World::default()
-            },
+            world: World { excluded_namespaces: excluded.map(str::to_owned).into(), ..World::default() },
             now: Time(1_800_000_000_000),
             specs: BTreeMap::new(),
             unread: BTreeSet::new(),
@@ -120,19 +117,15 @@ impl Scene {
             let cloud = json!({"provider": "gcp"});
             Map::from_iter([("cloud".to_owned(), cloud)])
         });
-        let mut allocation = self
-            .world
-            .allocations
-            .remove(&name)
-            .unwrap_or_else(|| Allocation {
-                uid: format!("uid-{name}"),
-                created: self.now.plus_seconds(-86_400),
-                generation: 0,
-                deleting: false,
-                has_finalizer: true,
-                spec: Err(Vec::new()),
-                status: NetIPAllocationStatus::default(),
-            });
+        let mut allocation = self.world.allocations.remove(&name).unwrap_or_else(|| Allocation {
+            uid: format!("uid-{name}"),
+            created: self.now.plus_seconds(-86_400),
+            generation: 0,
+            deleting: false,
+            has_finalizer: true,
+            spec: Err(Vec::new()),
+            status: NetIPAllocationStatus::default(),
+        });
         while let Some(word) = words.next() {
             match word {
                 "created" => allocation.created = self.ago(words)?,
@@ -154,11 +147,7 @@ impl Scene {
         let address = words.address()?;
         words.expect("on")?;
         let node = words.need("a node")?;
-        let since = if words.peek().is_some() {
-            self.ago(words)?
-        } else {
-            self.now.plus_seconds(-3600)
-        };
+        let since = if words.peek().is_some() { self.ago(words)? } else { self.now.plus_seconds(-3600) };
         self.remember(name, address, node, since)
     }
 
@@ -217,11 +206,7 @@ impl Scene {
             let id = node.provider_id.clone();
             self.remember(allocation, address, name, self.now.plus_seconds(-3600))?;
             // The node is not in the world while its line is read, so its ID is put in here.
-            let status = self
-                .world
-                .allocations
-                .get_mut(allocation)
-                .map(|found| &mut found.status);
+            let status = self.world.allocations.get_mut(allocation).map(|found| &mut found.status);
             if let Some(entry) = status.and_then(|status| status.ips.last_mut()) {
                 entry.provider_id = Some(id);
             }
@@ -243,7 +228,7 @@ impl Scene {
         while let Some(word) = words.next() {
             match word {
                 "created" => pod.created = self.ago(words)?,
-                "on" => pod.node = Some(words.need("a node")?.to_owned()),
+                "on" => pod.node = Some(words.need("a node")?.into()),
                 "starting" => pod.ready = false,
                 "ready" => pod.ready = true,
                 "finished" => (pod.finished, pod.ready) = (true, false),
@@ -268,7 +253,7 @@ impl Scene {
         Ok(Pod {
             namespace: workload.namespace.clone(),
             name: name.to_owned(),
-            workload,
+            workload: workload.into(),
             node: None,
             finished: false,
             ready: true,
@@ -286,9 +271,7 @@ impl Scene {
                 "tolerates" => {
                     let toleration = toleration(words.need("a toleration")?);
                     let toleration = serde_json::from_value(toleration);
-                    workload
-                        .tolerations
-                        .push(toleration.map_err(|why| why.to_string())?);
+                    workload.tolerations.push(toleration.map_err(|why| why.to_string())?);
                 }
                 "bare" => workload.injected = None,
                 "requires" => workload.injected = Some(names(words.need("names")?)),
@@ -311,13 +294,9 @@ impl Scene {
                 let id = self.provider_id(words.need("an instance")?);
                 attached(&id, address)
             }
-            "elsewhere" => AddressView::HeldByOther {
-                holder: words.need("a holder")?.to_owned(),
-            },
+            "elsewhere" => AddressView::HeldByOther { holder: words.need("a holder")?.to_owned() },
             "missing" => AddressView::NotFound,
-            "unknown" => AddressView::Unknown {
-                message: "503".to_owned(),
-            },
+            "unknown" => AddressView::Unknown { message: "503".to_owned() },
             "unread" => {
                 self.unread.insert(address.to_string());
                 self.world.addresses.remove(&address);
@@ -329,10 +308,7 @@ impl Scene {
         if words.take("seen") {
             let at = self.ago(words)?;
             self.pinned.insert(address.to_string());
-            self.world
-                .addresses
-                .entry(address)
-                .and_modify(|seen| seen.at = at);
+            self.world.addresses.entry(address).and_modify(|seen| seen.at = at);
         }
         Ok(())
     }
@@ -348,9 +324,7 @@ impl Scene {
             "running" => InstanceView::Running { refuses: None },
             "refuses" => {
                 let reason = reason(words.need("a reason")?)?;
-                InstanceView::Running {
-                    refuses: Some((reason, "the cloud said so".to_owned())),
-                }
+                InstanceView::Running { refuses: Some((reason, "the cloud said so".to_owned())) }
             }
             "stopped" => InstanceView::Stopped,
             "missing" => InstanceView::NotFound,
@@ -376,12 +350,8 @@ impl Scene {
         };
         let address = words.address()?;
         let provider_id = self.provider_id(words.need("an instance")?);
-        let write = LastWrite {
-            at: self.ago(words)?,
-            kind,
-            provider_id: provider_id.clone(),
-            succeeded: true,
-        };
+        let write =
+            LastWrite { at: self.ago(words)?, kind, provider_id: provider_id.clone(), succeeded: true };
         self.world.last_write.insert(address, write);
         Ok((address, provider_id))
     }
@@ -395,19 +365,9 @@ impl Scene {
         write.succeeded = false;
         let at = write.at;
         let class = class(words.need("a class")?)?;
-        let attempts = if words.take("attempts") {
-            words.number()?
-        } else {
-            1
-        };
+        let attempts = if words.take("attempts") { words.number()? } else { 1 };
         let retry_after = words.take("retry-after").then(|| words.seconds()).transpose()?;
-        let failure = Failure {
-            at,
-            attempts,
-            class,
-            message: "the cloud said no".to_owned(),
-            retry_after,
-        };
+        let failure = Failure { at, attempts, class, message: "the cloud said no".to_owned(), retry_after };
         self.world.failures.insert((address, provider_id), failure);
         Ok(())
     }
@@ -433,24 +393,12 @@ impl Scene {
             if let Some(key) = &spec.workload {
                 users.entry(key.clone()).or_default().insert(name.clone());
             }
-            for address in spec
-                .addresses
-                .iter()
-                .filter(|a| !self.unread.contains(&a.to_string()))
-            {
-                let seen = Seen {
-                    view: free(*address),
-                    at: self.now,
-                };
+            for address in spec.addresses.iter().filter(|a| !self.unread.contains(&a.to_string())) {
+                let seen = Seen { view: free(*address), at: self.now };
                 world.addresses.entry(*address).or_insert(seen);
             }
         }
-        for id in world
-            .nodes
-            .values()
-            .map(|node| &node.provider_id)
-            .filter(|id| !self.unread.contains(*id))
-        {
+        for id in world.nodes.values().map(|node| &node.provider_id).filter(|id| !self.unread.contains(*id)) {
             let view = InstanceView::Running { refuses: None };
             let seen = Seen { view, at: self.now };
             world.instances.entry(id.clone()).or_insert(seen);

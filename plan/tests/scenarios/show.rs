@@ -15,19 +15,11 @@ pub fn actions(plan: &Plan) -> Vec<String> {
     }
     lines.extend(plan.steps.iter().map(step));
     for eviction in &plan.evictions {
-        lines.push(format!(
-            "evict {} because {}",
-            eviction.name,
-            eviction.cause.as_str()
-        ));
+        lines.push(format!("evict {} because {}", eviction.name, eviction.cause.as_str()));
     }
     for change in &plan.daemon_sets {
         let names: Vec<&str> = change.names.iter().map(String::as_str).collect();
-        let names = if names.is_empty() {
-            "none".to_owned()
-        } else {
-            names.join(",")
-        };
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(",") };
         lines.push(format!("template {} {names}", workload_word(&change.workload)));
     }
     for change in &plan.finalizers {
@@ -48,9 +40,7 @@ fn step(step: &Step) -> String {
         Action::Verify => format!("verify {address}"),
         Action::Attach { to, .. } => format!("attach {address} to {} because {cause}", place(to)),
         Action::Detach { from, target, .. } => {
-            let target = target
-                .as_ref()
-                .map_or(String::new(), |to| format!(" to {}", place(to)));
+            let target = target.as_ref().map_or(String::new(), |to| format!(" to {}", place(to)));
             format!("detach {address} from {}{target} because {cause}", place(from))
         }
     }
@@ -70,18 +60,13 @@ pub fn planned(plan: &Plan) -> Vec<String> {
     let mut lines: Vec<String> = actions
         .map(|action| {
             let part = |word: &str, value: &Option<String>| {
-                value
-                    .as_ref()
-                    .map_or(String::new(), |value| format!(" {word} {value}"))
+                value.as_ref().map_or(String::new(), |value| format!(" {word} {value}"))
             };
             let address = action.address.as_ref().map_or(String::new(), |address| {
                 format!(" {}", address.parse().map_or(address.clone(), short))
             });
             let (from, to) = (part("from", &action.from), part("to", &action.to));
-            format!(
-                "would {}{address}{from}{to} because {}",
-                action.action, action.cause
-            )
+            format!("would {}{address}{from}{to} because {}", action.action, action.cause)
         })
         .collect();
     lines.sort();

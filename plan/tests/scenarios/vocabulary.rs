@@ -11,9 +11,7 @@ pub fn default_id(name: &str) -> String {
 }
 
 pub fn free(address: IpAddr) -> AddressView {
-    AddressView::Free {
-        token: format!("free {}", short(address)),
-    }
+    AddressView::Free { token: format!("free {}", short(address)) }
 }
 
 pub fn attached(provider_id: &str, address: IpAddr) -> AddressView {
@@ -25,10 +23,8 @@ pub fn attached(provider_id: &str, address: IpAddr) -> AddressView {
 
 /// Gives a node the marks of an attached address.
 pub fn mark(node: &mut Node, allocation: &str, address: IpAddr) {
-    node.labels
-        .insert(crds::LABEL_READY.to_owned(), "true".to_owned());
-    node.labels
-        .insert(crds::LABEL_ALLOCATION.to_owned(), allocation.to_owned());
+    node.labels.insert(crds::LABEL_READY.to_owned(), "true".to_owned());
+    node.labels.insert(crds::LABEL_ALLOCATION.to_owned(), allocation.to_owned());
     node.reserved_ip = Some(address.to_string());
 }
 
@@ -56,9 +52,7 @@ pub fn node_word(node: &mut Node, word: &str, words: &mut Words<'_>) -> Result<(
         }
         "unlabel" => {
             let key = words.need("a label")?;
-            labels
-                .remove(key)
-                .ok_or_else(|| format!("it has no label {key}"))?;
+            labels.remove(key).ok_or_else(|| format!("it has no label {key}"))?;
         }
         "marked" => {
             let allocation = words.need("an allocation")?;
@@ -85,10 +79,7 @@ pub fn spec_word(spec: &mut Map<String, Value>, word: &str, words: &mut Words<'_
     let (path, value): (&[&str], Value) = match word {
         "ips" => {
             let mut list = Vec::new();
-            while words
-                .peek()
-                .is_some_and(|word| crate::notation::address(word).is_some())
-            {
+            while words.peek().is_some_and(|word| crate::notation::address(word).is_some()) {
                 list.push(words.address()?.to_string());
             }
             (&["reservedIPs"], json!(list))
@@ -104,10 +95,7 @@ pub fn spec_word(spec: &mut Map<String, Value>, word: &str, words: &mut Words<'_
         "grace" => (&["failover", "notReadyGraceSeconds"], json!(words.seconds()?)),
         "drain-timeout" => (&["failover", "drainTimeoutSeconds"], json!(words.seconds()?)),
         "min-hold" => (&["failover", "minHoldSeconds"], json!(words.seconds()?)),
-        "storm" => (
-            &["failover", "stormThresholdPercent"],
-            json!(words.number::<i64>()?),
-        ),
+        "storm" => (&["failover", "stormThresholdPercent"], json!(words.number::<i64>()?)),
         "max-unavailable" => (&["strategy", "maxUnavailable"], json!(words.number::<i64>()?)),
         "interval" => (&["reconcileInterval"], json!(words.seconds()?)),
         "tolerates" => {
@@ -165,11 +153,7 @@ pub fn workload_key(word: &str) -> Result<WorkloadKey, String> {
         _ => return Err(format!("`{word}` is no workload such as Deployment/sip")),
     };
     let kind = serde_json::from_value(json!(kind)).map_err(|why| why.to_string())?;
-    Ok(WorkloadKey {
-        kind,
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    })
+    Ok(WorkloadKey { kind, namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
 pub fn workload_word(key: &WorkloadKey) -> String {
@@ -185,10 +169,7 @@ fn reference(word: &str) -> Result<Value, String> {
 }
 
 pub fn names(word: &str) -> BTreeSet<String> {
-    word.split(',')
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned)
-        .collect()
+    word.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 fn pair(word: &str) -> (String, String) {
@@ -198,15 +179,9 @@ fn pair(word: &str) -> (String, String) {
 
 /// `key:NoSchedule` or `key=value:NoExecute`.
 fn taint(word: &str) -> Result<Taint, String> {
-    let (label, effect) = word
-        .rsplit_once(':')
-        .ok_or("a taint has an effect, e.g. role=sip:NoSchedule")?;
+    let (label, effect) = word.rsplit_once(':').ok_or("a taint has an effect, e.g. role=sip:NoSchedule")?;
     let (key, value) = pair(label);
-    Ok(Taint {
-        key,
-        value,
-        effect: effect.to_owned(),
-    })
+    Ok(Taint { key, value, effect: effect.to_owned() })
 }
 
 /// `everything`, `key`, `key=value`, `key:Effect` or `key=value:Effect`.

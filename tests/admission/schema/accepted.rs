@@ -26,11 +26,9 @@ fn predecessor() -> Vec<Value> {
         "reconcileInterval": 30,
     });
     let mut specs = vec![example, quick_start.clone()];
-    for (kind, name) in [
-        ("Deployment", "my-deployment"),
-        ("StatefulSet", "my-statefulset"),
-        ("DaemonSet", "my-daemonset"),
-    ] {
+    for (kind, name) in
+        [("Deployment", "my-deployment"), ("StatefulSet", "my-statefulset"), ("DaemonSet", "my-daemonset")]
+    {
         let mut spec = quick_start.clone();
         spec["workloadRef"] = json!({ "kind": kind, "name": name, "namespace": "default" });
         specs.push(spec);
@@ -59,15 +57,9 @@ pub async fn manifests_of_the_predecessor(bed: Arc<Bed>, version: Version) -> Re
     for (number, spec) in predecessor().into_iter().enumerate() {
         let mut object = allocation(&format!("predecessor-{number}"));
         object["spec"] = spec.clone();
-        let stored = create(cluster, &object)
-            .await
-            .with_context(|| format!("{spec:#}"))?;
+        let stored = create(cluster, &object).await.with_context(|| format!("{spec:#}"))?;
         for (field, value) in spec.as_object().context("no object")? {
-            ensure!(
-                &stored["spec"][field] == value,
-                "{field}: {value} became {}",
-                stored["spec"][field]
-            );
+            ensure!(&stored["spec"][field] == value, "{field}: {value} became {}", stored["spec"][field]);
         }
     }
     Ok(())
@@ -79,10 +71,7 @@ pub async fn a_stray_namespace_is_no_obstacle(bed: Arc<Bed>, version: Version) -
     let mut object = allocation("stray-namespace");
     set(&mut object, "/metadata/namespace", json!("default"));
     let manifest = object.to_string();
-    for flags in [
-        &["apply", "-f", "-"][..],
-        &["apply", "--server-side", "--force-conflicts", "-f", "-"],
-    ] {
+    for flags in [&["apply", "-f", "-"][..], &["apply", "--server-side", "--force-conflicts", "-f", "-"]] {
         cluster.kubectl_with_input(flags, &manifest).await?.ok()?;
     }
     let stored = read(cluster, "stray-namespace").await?;
@@ -116,25 +105,18 @@ pub async fn an_empty_field_counts_as_absent(bed: Arc<Bed>, version: Version) ->
     let stored = create(cluster, &object).await?;
     ensure!(stored.pointer("/spec/workloadRef").is_none(), "{stored:#}");
     ensure!(stored["spec"]["reconcileInterval"] == 30, "{stored:#}");
-    ensure!(
-        stored["spec"]["failover"]["notReadyGraceSeconds"] == 30,
-        "{stored:#}"
-    );
+    ensure!(stored["spec"]["failover"]["notReadyGraceSeconds"] == 30, "{stored:#}");
     Ok(())
 }
 
 pub async fn the_largest_list_mixes_both_families(bed: Arc<Bed>, version: Version) -> Result<()> {
     let cluster = bed.cluster(version).await?;
-    let addresses: Vec<String> = (1..=128)
-        .flat_map(|n| [format!("203.0.113.{n}"), format!("2001:db8::{n:x}")])
-        .collect();
+    let addresses: Vec<String> =
+        (1..=128).flat_map(|n| [format!("203.0.113.{n}"), format!("2001:db8::{n:x}")]).collect();
     let mut object = allocation("largest");
     set(&mut object, "/spec/reservedIPs", json!(addresses));
     let stored = create(cluster, &object).await?;
-    ensure!(
-        stored["spec"]["reservedIPs"] == json!(addresses),
-        "order or content changed"
-    );
+    ensure!(stored["spec"]["reservedIPs"] == json!(addresses), "order or content changed");
     Ok(())
 }
 
@@ -173,29 +155,17 @@ pub async fn every_field_at_once(bed: Arc<Bed>, version: Version) -> Result<()> 
     ensure!(stored["spec"] == spec, "stored: {:#}", stored["spec"]);
     // Our own types read what the API server stored, and write the same back.
     let typed: NetIPAllocation = serde_json::from_value(stored)?;
-    ensure!(
-        serde_json::to_value(&typed.spec)? == spec,
-        "{:#}",
-        serde_json::to_value(&typed.spec)?
-    );
+    ensure!(serde_json::to_value(&typed.spec)? == spec, "{:#}", serde_json::to_value(&typed.spec)?);
     remove(cluster, "every-field").await
 }
 
 pub async fn defaults_appear_on_read_back(bed: Arc<Bed>, version: Version) -> Result<()> {
     let cluster = bed.cluster(version).await?;
     let mut object = allocation("defaults");
-    set(
-        &mut object,
-        "/spec/workloadRef",
-        json!({ "kind": "DaemonSet", "name": "edge" }),
-    );
+    set(&mut object, "/spec/workloadRef", json!({ "kind": "DaemonSet", "name": "edge" }));
     set(&mut object, "/spec/failover", json!({ "drainTimeoutSeconds": 9 }));
     set(&mut object, "/spec/strategy", json!({ "maxSurge": 1 }));
-    set(
-        &mut object,
-        "/spec/tolerations",
-        json!([{ "key": "k", "value": "v" }]),
-    );
+    set(&mut object, "/spec/tolerations", json!([{ "key": "k", "value": "v" }]));
     create(cluster, &object).await?;
     let spec = read(cluster, "defaults").await?["spec"].take();
     let expected = json!({
@@ -218,11 +188,7 @@ pub async fn defaults_appear_on_read_back(bed: Arc<Bed>, version: Version) -> Re
         "typed-defaults",
         NetIPAllocationSpec {
             reserved_ips: vec![ReservedIp("203.0.113.11".into())],
-            cloud: Cloud {
-                provider: CloudProvider::Gcp,
-                region: None,
-                zones: vec![],
-            },
+            cloud: Cloud { provider: CloudProvider::Gcp, region: None, zones: vec![] },
             ..serde_json::from_value(json!({ "reservedIPs": [], "cloud": { "provider": "gcp" } }))?
         },
     );

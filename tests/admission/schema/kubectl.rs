@@ -21,39 +21,18 @@ pub async fn columns_are_printed(bed: Arc<Bed>) -> Result<()> {
     let mut object = allocation("columns");
     object["spec"]["workloadRef"] = json!({ "kind": "Deployment", "name": "my-app" });
     create(cluster, &object).await?;
-    api(cluster)
-        .patch_status("columns", &PatchParams::default(), &Patch::Merge(&ready_status()))
-        .await?;
+    api(cluster).patch_status("columns", &PatchParams::default(), &Patch::Merge(&ready_status())).await?;
 
     let words = |text: String| -> Vec<Vec<String>> {
-        text.lines()
-            .map(|line| line.split_whitespace().map(str::to_owned).collect())
-            .collect()
+        text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
     };
     let table = words(cluster.kubectl(&["get", "nia", "columns"]).await?.ok()?);
     ensure!(
-        table[0]
-            == [
-                "NAME",
-                "READY",
-                "PROVIDER",
-                "RESERVED",
-                "ATTACHED",
-                "UNATTACHED",
-                "AGE"
-            ],
+        table[0] == ["NAME", "READY", "PROVIDER", "RESERVED", "ATTACHED", "UNATTACHED", "AGE"],
         "{table:?}"
     );
-    ensure!(
-        table[1][..6] == ["columns", "True", "gcp", "3", "2", "1"],
-        "{table:?}"
-    );
-    let wide = words(
-        cluster
-            .kubectl(&["get", "nia", "columns", "-o", "wide"])
-            .await?
-            .ok()?,
-    );
+    ensure!(table[1][..6] == ["columns", "True", "gcp", "3", "2", "1"], "{table:?}");
+    let wide = words(cluster.kubectl(&["get", "nia", "columns", "-o", "wide"]).await?.ok()?);
     ensure!(wide[0][7..] == ["WORKLOAD", "REASON"], "{wide:?}");
     ensure!(wide[1][7..] == ["my-app", "AllAttached"], "{wide:?}");
     Ok(())
@@ -63,24 +42,10 @@ pub async fn wait_sees_the_ready_condition(bed: Arc<Bed>) -> Result<()> {
     let cluster = bed.cluster(Version::Newest).await?;
     create(cluster, &allocation("waited-for")).await?;
     let wait = async |timeout: &str| {
-        cluster
-            .kubectl(&[
-                "wait",
-                "--for=condition=Ready",
-                "nia/waited-for",
-                "--timeout",
-                timeout,
-            ])
-            .await
+        cluster.kubectl(&["wait", "--for=condition=Ready", "nia/waited-for", "--timeout", timeout]).await
     };
     ensure!(!wait("1s").await?.success, "there is no condition yet");
-    api(cluster)
-        .patch_status(
-            "waited-for",
-            &PatchParams::default(),
-            &Patch::Merge(&ready_status()),
-        )
-        .await?;
+    api(cluster).patch_status("waited-for", &PatchParams::default(), &Patch::Merge(&ready_status())).await?;
     wait("60s").await?.ok()?;
     Ok(())
 }
@@ -88,26 +53,11 @@ pub async fn wait_sees_the_ready_condition(bed: Arc<Bed>) -> Result<()> {
 pub async fn explain_describes_the_fields(bed: Arc<Bed>) -> Result<()> {
     let cluster = bed.cluster(Version::Newest).await?;
     let failover = cluster.kubectl(&["explain", "nia.spec.failover"]).await?.ok()?;
-    for words in [
-        "notReadyGraceSeconds",
-        "drainTimeoutSeconds",
-        "0: for ever",
-        "stormThresholdPercent",
-    ] {
+    for words in ["notReadyGraceSeconds", "drainTimeoutSeconds", "0: for ever", "stormThresholdPercent"] {
         ensure!(failover.contains(words), "{words:?} is not in:\n{failover}");
     }
-    let spec = cluster
-        .kubectl(&["explain", "nia.spec", "--recursive"])
-        .await?
-        .ok()?;
-    for field in [
-        "reservedIPs",
-        "workloadRef",
-        "deploymentRef",
-        "tolerations",
-        "releasePolicy",
-        "required",
-    ] {
+    let spec = cluster.kubectl(&["explain", "nia.spec", "--recursive"]).await?.ok()?;
+    for field in ["reservedIPs", "workloadRef", "deploymentRef", "tolerations", "releasePolicy", "required"] {
         ensure!(spec.contains(field), "{field:?} is not in:\n{spec}");
     }
     Ok(())
@@ -117,14 +67,7 @@ pub async fn explain_describes_the_fields(bed: Arc<Bed>) -> Result<()> {
 pub async fn the_crds_folder_is_applied_as_it_is(bed: Arc<Bed>) -> Result<()> {
     let cluster = bed.cluster(Version::Newest).await?;
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/crds/");
-    let flags = [
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "--validate=strict",
-        "-f",
-        folder,
-    ];
+    let flags = ["apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", folder];
     let output = cluster.kubectl(&flags).await?;
     ensure!(output.stderr.is_empty(), "warnings: {}", output.stderr);
     let lines = output.ok()?;

@@ -20,32 +20,13 @@ fn fault(set: &'static str, to: Value, field: &'static str, says: &'static str) 
 }
 
 fn address_faults() -> Vec<Fault> {
-    let not_an_address = [
-        "foo",
-        "1.2.3.4.5",
-        "010.0.0.1",
-        "1.2.3.0/24",
-        "node.example.com",
-        "::ffff:1.2.3.4",
-    ];
-    let not_unicast = [
-        "127.0.0.1",
-        "169.254.1.1",
-        "224.0.0.1",
-        "0.0.0.0",
-        "255.255.255.255",
-        "::1",
-        "fe80::1",
-        "ff02::1",
-    ];
+    let not_an_address =
+        ["foo", "1.2.3.4.5", "010.0.0.1", "1.2.3.0/24", "node.example.com", "::ffff:1.2.3.4"];
+    let not_unicast =
+        ["127.0.0.1", "169.254.1.1", "224.0.0.1", "0.0.0.0", "255.255.255.255", "::1", "fe80::1", "ff02::1"];
     let private = ["10.1.2.3", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fc00::1"];
     let address = |text: &str, says| {
-        fault(
-            "/spec/reservedIPs",
-            json!(["203.0.113.9", text]),
-            "spec.reservedIPs[1]",
-            says,
-        )
+        fault("/spec/reservedIPs", json!(["203.0.113.9", text]), "spec.reservedIPs[1]", says)
     };
     not_an_address
         .map(|text| address(text, "must be one IPv4 or IPv6 address"))
@@ -56,42 +37,17 @@ fn address_faults() -> Vec<Fault> {
             ["2001:DB8::1", "2001:db8:0::1"].map(|text| address(text, "must be written in canonical form")),
         )
         .chain([
-            fault(
-                "/spec/reservedIPs",
-                Value::Null,
-                "spec.reservedIPs",
-                "Required value",
-            ),
-            fault(
-                "/spec/reservedIPs",
-                json!([]),
-                "spec.reservedIPs",
-                "at least 1 items",
-            ),
+            fault("/spec/reservedIPs", Value::Null, "spec.reservedIPs", "Required value"),
+            fault("/spec/reservedIPs", json!([]), "spec.reservedIPs", "at least 1 items"),
             fault(
                 "/spec/reservedIPs",
                 json!(["203.0.113.1", "203.0.113.1"]),
                 "spec.reservedIPs[1]",
                 "Duplicate value",
             ),
-            fault(
-                "/spec/reservedIPs",
-                json!(many(257)),
-                "spec.reservedIPs",
-                "at most 256 items",
-            ),
-            fault(
-                "/spec/reservedIPs",
-                json!("203.0.113.1"),
-                "spec.reservedIPs",
-                "must be of type array",
-            ),
-            fault(
-                "/spec/reservedIPs",
-                json!([7]),
-                "spec.reservedIPs[0]",
-                "must be of type string",
-            ),
+            fault("/spec/reservedIPs", json!(many(257)), "spec.reservedIPs", "at most 256 items"),
+            fault("/spec/reservedIPs", json!("203.0.113.1"), "spec.reservedIPs", "must be of type array"),
+            fault("/spec/reservedIPs", json!([7]), "spec.reservedIPs[0]", "must be of type string"),
         ])
         .collect()
 }
@@ -151,38 +107,19 @@ pub async fn each_bad_spec_with_its_field_and_a_reason(bed: Arc<Bed>, version: V
         let mut object = allocation(&format!("bad-{number}"));
         set(&mut object, case.set, case.to.clone());
         let what = format!("{} = {}", case.set, case.to);
-        let answer = refusal(create(cluster, &object).await)
-            .with_context(|| what.clone())?
-            .message;
-        ensure!(
-            answer.contains(case.field),
-            "{what}: {:?} is not in: {answer}",
-            case.field
-        );
-        ensure!(
-            answer.contains(case.says),
-            "{what}: {:?} is not in: {answer}",
-            case.says
-        );
+        let answer = refusal(create(cluster, &object).await).with_context(|| what.clone())?.message;
+        ensure!(answer.contains(case.field), "{what}: {:?} is not in: {answer}", case.field);
+        ensure!(answer.contains(case.says), "{what}: {:?} is not in: {answer}", case.says);
     }
     for workload in reference_faults() {
         let mut object = allocation("bad-references");
-        set(
-            &mut object,
-            "/spec/deploymentRef",
-            json!({ "name": "my-app", "namespace": "default" }),
-        );
+        set(&mut object, "/spec/deploymentRef", json!({ "name": "my-app", "namespace": "default" }));
         set(&mut object, "/spec/workloadRef", workload.clone());
-        let answer = refusal(create(cluster, &object).await)
-            .with_context(|| workload.to_string())?
-            .message;
+        let answer = refusal(create(cluster, &object).await).with_context(|| workload.to_string())?.message;
         ensure!(answer.contains("spec.deploymentRef"), "{answer}");
         ensure!(answer.contains("name different workloads"), "{answer}");
     }
-    ensure!(
-        count(cluster, "bad-").await? == 0,
-        "something that was refused was stored"
-    );
+    ensure!(count(cluster, "bad-").await? == 0, "something that was refused was stored");
     Ok(())
 }
 
@@ -197,21 +134,13 @@ pub async fn both_references_changed_to_different_workloads(bed: Arc<Bed>, versi
     );
     create(cluster, &object).await?;
     let mut stored = read(cluster, "two-references").await?;
-    set(
-        &mut stored,
-        "/spec/deploymentRef",
-        json!({ "name": "b", "namespace": "default" }),
-    );
-    let mut stored = replace(cluster, &stored)
-        .await
-        .context("a changed deploymentRef alone")?;
+    set(&mut stored, "/spec/deploymentRef", json!({ "name": "b", "namespace": "default" }));
+    let mut stored = replace(cluster, &stored).await.context("a changed deploymentRef alone")?;
     set(&mut stored, "/spec/paused", json!(true));
     let mut stored = replace(cluster, &stored).await.context("a change elsewhere")?;
     set(&mut stored, "/spec/deploymentRef/name", json!("c"));
     set(&mut stored, "/spec/workloadRef/name", json!("d"));
-    let answer = refusal(replace(cluster, &stored).await)
-        .context("both changed")?
-        .message;
+    let answer = refusal(replace(cluster, &stored).await).context("both changed")?.message;
     ensure!(answer.contains("name different workloads"), "{answer}");
     remove(cluster, "two-references").await
 }
@@ -220,11 +149,7 @@ pub async fn an_object_of_a_mebibyte_gets_an_answer(bed: Arc<Bed>, version: Vers
     let cluster = bed.cluster(version).await?;
     let mut object = allocation("bad-mebibyte");
     set(&mut object, "/spec/reservedIPs", json!(many(70_000)));
-    ensure!(
-        object.to_string().len() > 1 << 20,
-        "only {} bytes",
-        object.to_string().len()
-    );
+    ensure!(object.to_string().len() > 1 << 20, "only {} bytes", object.to_string().len());
     let answer = refusal(create(cluster, &object).await)?;
     ensure!(answer.code == 422, "{answer:?}");
     ensure!(answer.message.contains("at most 256 items"), "{}", answer.message);

@@ -18,28 +18,16 @@ fn broken_objects() -> Vec<(String, Value)> {
     let cloud = json!({ "provider": "gcp" });
     let specs = [
         ("private", json!({ "reservedIPs": ["10.0.0.1"], "cloud": cloud })),
-        (
-            "malformed",
-            json!({ "reservedIPs": ["foo", "010.0.0.1"], "cloud": cloud }),
-        ),
-        (
-            "twice",
-            json!({ "reservedIPs": ["203.0.113.5", "203.0.113.5"], "cloud": cloud }),
-        ),
+        ("malformed", json!({ "reservedIPs": ["foo", "010.0.0.1"], "cloud": cloud })),
+        ("twice", json!({ "reservedIPs": ["203.0.113.5", "203.0.113.5"], "cloud": cloud })),
         ("none", json!({ "reservedIPs": [], "cloud": cloud })),
-        (
-            "no-provider",
-            json!({ "reservedIPs": ["203.0.113.5"], "cloud": {} }),
-        ),
+        ("no-provider", json!({ "reservedIPs": ["203.0.113.5"], "cloud": {} })),
         (
             "odd-workload",
             json!({ "reservedIPs": ["203.0.113.5"], "cloud": cloud,
                                  "workloadRef": { "kind": "Job", "name": "x" } }),
         ),
-        (
-            "often",
-            json!({ "reservedIPs": ["203.0.113.5"], "cloud": cloud, "reconcileInterval": 1 }),
-        ),
+        ("often", json!({ "reservedIPs": ["203.0.113.5"], "cloud": cloud, "reconcileInterval": 1 })),
         (
             "two-workloads",
             json!({ "reservedIPs": ["203.0.113.5"], "cloud": cloud,
@@ -63,9 +51,7 @@ pub async fn broken_objects_stay_workable(_: Arc<Bed>, version: Version) -> Resu
     let cluster = &Cluster::builder().version(version).start().await?;
     store_under_lax_schema(cluster).await?;
     for (name, spec) in broken_objects() {
-        let done = work_with(cluster, &name)
-            .await
-            .with_context(|| format!("{name}: {spec}"));
+        let done = work_with(cluster, &name).await.with_context(|| format!("{name}: {spec}"));
         done?;
     }
     Ok(())
@@ -75,27 +61,17 @@ async fn store_under_lax_schema(cluster: &Cluster) -> Result<()> {
     let mut crd = crds::manifests().remove(0).crd;
     let lax = serde_json::from_value(lax_schema())?;
     let schema = crd.spec.versions[0].schema.as_mut().context("no schema")?;
-    let properties = schema
-        .open_api_v3_schema
-        .as_mut()
-        .and_then(|s| s.properties.as_mut())
-        .context("none")?;
+    let properties =
+        schema.open_api_v3_schema.as_mut().and_then(|s| s.properties.as_mut()).context("none")?;
     properties.insert("spec".into(), lax);
     let api: Api<CustomResourceDefinition> = Api::all(cluster.client());
     let params = PatchParams::apply("predecessor");
-    api.patch(
-        "netipallocations.netinfra.darkbrains.com",
-        &params,
-        &Patch::Apply(&without_rules(crd)?),
-    )
-    .await?;
+    api.patch("netipallocations.netinfra.darkbrains.com", &params, &Patch::Apply(&without_rules(crd)?))
+        .await?;
     for (name, spec) in broken_objects() {
         let mut object = allocation(&name);
         object["spec"] = spec;
-        eventually("the lax schema to be served", async || {
-            create(cluster, &object).await
-        })
-        .await?;
+        eventually("the lax schema to be served", async || create(cluster, &object).await).await?;
     }
     cluster.install_crds().await?;
     // Our schema is in force once it refuses something.
@@ -115,12 +91,8 @@ async fn store_under_lax_schema(cluster: &Cluster) -> Result<()> {
 
 fn without_rules(crd: CustomResourceDefinition) -> Result<Value> {
     let mut crd = serde_json::to_value(crd)?;
-    let root = crd
-        .pointer_mut("/spec/versions/0/schema/openAPIV3Schema")
-        .context("no schema")?;
-    root.as_object_mut()
-        .context("no object")?
-        .remove("x-kubernetes-validations");
+    let root = crd.pointer_mut("/spec/versions/0/schema/openAPIV3Schema").context("no schema")?;
+    root.as_object_mut().context("no object")?.remove("x-kubernetes-validations");
     Ok(crd)
 }
 
@@ -129,43 +101,21 @@ async fn work_with(cluster: &Cluster, name: &str) -> Result<()> {
     let api = api(cluster);
     let params = PatchParams::default();
     let patch = async |what: &'static str, patch: Value| -> Result<()> {
-        api.patch(name, &params, &Patch::Merge(&patch))
-            .await
-            .context(what)?;
+        api.patch(name, &params, &Patch::Merge(&patch)).await.context(what)?;
         Ok(())
     };
-    patch(
-        "annotation",
-        json!({ "metadata": { "annotations": { "a": "b" } } }),
-    )
-    .await?;
-    patch(
-        "finalizer",
-        json!({ "metadata": { "finalizers": [crds::FINALIZER] } }),
-    )
-    .await?;
+    patch("annotation", json!({ "metadata": { "annotations": { "a": "b" } } })).await?;
+    patch("finalizer", json!({ "metadata": { "finalizers": [crds::FINALIZER] } })).await?;
     let status =
         json!({ "status": { "reserved": 1, "attached": 0, "unattached": 1, "ips": [], "conditions": [] } });
-    api.patch_status(name, &params, &Patch::Merge(&status))
-        .await
-        .context("status")?;
-    patch(
-        "an edit elsewhere",
-        json!({ "spec": { "paused": true, "nodeSelector": { "pool": "x" } } }),
-    )
-    .await?;
+    api.patch_status(name, &params, &Patch::Merge(&status)).await.context("status")?;
+    patch("an edit elsewhere", json!({ "spec": { "paused": true, "nodeSelector": { "pool": "x" } } }))
+        .await?;
     patch("Retain", json!({ "spec": { "releasePolicy": "Retain" } })).await?;
     remove(cluster, name).await?;
     let dying = read(cluster, name).await?;
-    ensure!(
-        dying.pointer("/metadata/deletionTimestamp").is_some(),
-        "{dying:#}"
-    );
-    patch(
-        "the finalizer's removal",
-        json!({ "metadata": { "finalizers": null } }),
-    )
-    .await?;
+    ensure!(dying.pointer("/metadata/deletionTimestamp").is_some(), "{dying:#}");
+    patch("the finalizer's removal", json!({ "metadata": { "finalizers": null } })).await?;
     let gone = refusal(read(cluster, name).await)?;
     ensure!(gone.code == 404, "still there: {gone:?}");
     Ok(())

@@ -16,10 +16,7 @@ pub async fn status_and_spec_are_written_apart(bed: Arc<Bed>, version: Version) 
     object["status"] = json!({ "attached": 7 });
     object["spec"]["paused"] = json!(true);
     let stored = replace(cluster, &object).await?;
-    ensure!(
-        stored.get("status").is_none(),
-        "status went in through the main resource: {stored:#}"
-    );
+    ensure!(stored.get("status").is_none(), "status went in through the main resource: {stored:#}");
     ensure!(stored["spec"]["paused"] == true);
 
     let status = json!({
@@ -41,23 +38,11 @@ pub async fn status_and_spec_are_written_apart(bed: Arc<Bed>, version: Version) 
             "plan": [{ "address": "203.0.113.10", "action": "Attach", "to": "node-1", "cause": "Free" }],
         },
     });
-    api(cluster)
-        .patch_status("apart", &PatchParams::default(), &Patch::Merge(&status))
-        .await?;
+    api(cluster).patch_status("apart", &PatchParams::default(), &Patch::Merge(&status)).await?;
     let stored = read(cluster, "apart").await?;
-    ensure!(
-        stored["status"] == status["status"],
-        "status lost something: {:#}",
-        stored["status"]
-    );
-    ensure!(
-        stored["spec"]["paused"] == true,
-        "spec was changed through /status"
-    );
-    ensure!(
-        stored["spec"]["reconcileInterval"] == 30,
-        "spec was changed through /status"
-    );
+    ensure!(stored["status"] == status["status"], "status lost something: {:#}", stored["status"]);
+    ensure!(stored["spec"]["paused"] == true, "spec was changed through /status");
+    ensure!(stored["spec"]["reconcileInterval"] == 30, "spec was changed through /status");
     // What the API server kept is what our types say.
     let typed: crds::NetIPAllocation = serde_json::from_value(stored)?;
     ensure!(serde_json::to_value(typed.status)? == status["status"]);

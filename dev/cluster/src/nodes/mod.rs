@@ -29,11 +29,7 @@ impl Nodes {
         let (commands, orders) = mpsc::unbounded_channel();
         let player = Player::new(client.clone(), heartbeat);
         let task = tokio::spawn(player.run(orders));
-        Self {
-            api: Api::all(client),
-            commands,
-            task,
-        }
+        Self { api: Api::all(client), commands, task }
     }
 
     /// Registers a node, as a kubelet does when its VM boots, and keeps it alive from then on.
@@ -64,8 +60,7 @@ impl Nodes {
 
     /// The kubelet reports NotReady at once. Pods there neither start nor end.
     pub async fn mark_not_ready(&self, name: &str) -> Result<()> {
-        self.tell(Command::Health(name.to_owned(), Health::NotReady))
-            .await
+        self.tell(Command::Health(name.to_owned(), Health::NotReady)).await
     }
 
     /// The node is well again.
@@ -93,10 +88,7 @@ impl Nodes {
     /// Hands a command to the player and waits until it has taken it in.
     async fn tell(&self, command: Command) -> Result<()> {
         let (done, taken) = oneshot::channel();
-        self.commands
-            .send((command, done))
-            .ok()
-            .context("the node player has ended")?;
+        self.commands.send((command, done)).ok().context("the node player has ended")?;
         taken.await.context("the node player has ended")
     }
 }

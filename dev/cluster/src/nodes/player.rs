@@ -116,12 +116,7 @@ impl Player {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Play(spec) => {
-                let node = PlayedNode {
-                    health: Health::Ready,
-                    uid: None,
-                    reported: None,
-                    spec: *spec,
-                };
+                let node = PlayedNode { health: Health::Ready, uid: None, reported: None, spec: *spec };
                 self.nodes.insert(node.spec.name.clone(), node);
             }
             Command::Forget(name) => drop(self.nodes.remove(&name)),
@@ -132,14 +127,7 @@ impl Player {
                 node.health = health;
                 self.perform(Task::ReportNode(name.clone()));
                 if health == Health::Ready {
-                    for uid in self
-                        .pods_of
-                        .get(&name)
-                        .into_iter()
-                        .flatten()
-                        .cloned()
-                        .collect::<Vec<_>>()
-                    {
+                    for uid in self.pods_of.get(&name).into_iter().flatten().cloned().collect::<Vec<_>>() {
                         self.consider_pod(&uid);
                     }
                 }
@@ -174,12 +162,7 @@ impl Player {
                 self.keep_pod(pod);
             }
             watcher::Event::InitDone => {
-                let gone: Vec<_> = self
-                    .pods
-                    .keys()
-                    .filter(|uid| !relisted.contains(*uid))
-                    .cloned()
-                    .collect();
+                let gone: Vec<_> = self.pods.keys().filter(|uid| !relisted.contains(*uid)).cloned().collect();
                 for uid in &gone {
                     self.drop_pod(uid);
                 }
@@ -193,10 +176,7 @@ impl Player {
     fn keep_pod(&mut self, pod: LeanPod) {
         let Some(pod) = BoundPod::new(pod) else { return };
         let uid = pod.uid.clone();
-        self.pods_of
-            .entry(pod.node.clone())
-            .or_default()
-            .insert(uid.clone());
+        self.pods_of.entry(pod.node.clone()).or_default().insert(uid.clone());
         self.pods.insert(uid.clone(), pod);
         self.consider_pod(&uid);
     }
@@ -236,13 +216,10 @@ impl Player {
                 let Some(node) = self.nodes.get(name).filter(|node| node.out_of_date()) else {
                     return;
                 };
-                let patch = node
-                    .spec
-                    .status(node.health == Health::Ready, &Timestamp::now().to_string());
+                let patch = node.spec.status(node.health == Health::Ready, &Timestamp::now().to_string());
                 let (api, name) = (Api::<Node>::all(self.client.clone()), name.clone());
                 self.spawn(task, async move {
-                    api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch))
-                        .await?;
+                    api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
                     Ok(())
                 });
             }
@@ -250,11 +227,7 @@ impl Player {
                 let Some(pod) = self.pods.get(uid).cloned() else {
                     return;
                 };
-                if self
-                    .nodes
-                    .get(&pod.node)
-                    .is_none_or(|node| node.health != Health::Ready)
-                {
+                if self.nodes.get(&pod.node).is_none_or(|node| node.health != Health::Ready) {
                     return;
                 }
                 let client = self.client.clone();

@@ -46,10 +46,7 @@ struct LeanCondition {
 impl LeanStatus {
     /// Not started yet, or marked NotReady by the node lifecycle controller while its node was away.
     fn wants_report(&self) -> bool {
-        let ready = self
-            .conditions
-            .iter()
-            .any(|c| c.type_ == "Ready" && c.status == "True");
+        let ready = self.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
         matches!(self.phase.as_str(), "Pending" | "Running") && !ready
     }
 }
@@ -114,13 +111,8 @@ impl BoundPod {
     pub async fn run(&self, client: &Client, ip: String) -> Result<()> {
         let ip = self.ip.clone().unwrap_or(ip);
         let now = Timestamp::now().to_string();
-        let conditions = [
-            "PodReadyToStartContainers",
-            "Initialized",
-            "ContainersReady",
-            "Ready",
-        ]
-        .map(|type_| json!({ "type": type_, "status": "True", "lastTransitionTime": now }));
+        let conditions = ["PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"]
+            .map(|type_| json!({ "type": type_, "status": "True", "lastTransitionTime": now }));
         let containers: Vec<_> = self
             .containers
             .iter()
@@ -138,9 +130,7 @@ impl BoundPod {
         });
         let api: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
         gone_is_fine(
-            api.patch_status(&self.name, &PatchParams::default(), &Patch::Strategic(patch))
-                .await
-                .map(drop),
+            api.patch_status(&self.name, &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop),
         )
     }
 
@@ -148,10 +138,7 @@ impl BoundPod {
     pub async fn end(&self, client: &Client) -> Result<()> {
         let params = DeleteParams {
             grace_period_seconds: Some(0),
-            preconditions: Some(Preconditions {
-                uid: Some(self.uid.clone()),
-                resource_version: None,
-            }),
+            preconditions: Some(Preconditions { uid: Some(self.uid.clone()), resource_version: None }),
             ..DeleteParams::default()
         };
         let api: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);

@@ -68,9 +68,7 @@ impl NodeSpec {
 
     /// `count` nodes `PREFIX-1`, `PREFIX-2`… of a cloud, spread over three zones.
     pub fn pool(provider: Provider, prefix: &str, count: usize) -> Vec<Self> {
-        (1..=count)
-            .map(|n| Self::new(provider, &format!("{prefix}-{n}"), n - 1))
-            .collect()
+        (1..=count).map(|n| Self::new(provider, &format!("{prefix}-{n}"), n - 1)).collect()
     }
 
     /// The same node with one more label.
@@ -109,20 +107,14 @@ impl NodeSpec {
     /// The status that a kubelet reports.
     pub(crate) fn status(&self, ready: bool, now: &str) -> serde_json::Value {
         let room = json!({ "cpu": "32", "memory": "64Gi", "pods": "250", "ephemeral-storage": "100Gi" });
-        let (status, reason) = if ready {
-            ("True", "KubeletReady")
-        } else {
-            ("False", "KubeletNotReady")
-        };
+        let (status, reason) = if ready { ("True", "KubeletReady") } else { ("False", "KubeletNotReady") };
         let pressure = ["MemoryPressure", "DiskPressure", "PIDPressure"].map(|type_| {
             json!({ "type": type_, "status": "False", "reason": "Enough", "message": "simulated",
                     "lastHeartbeatTime": now, "lastTransitionTime": now })
         });
         let mut conditions = pressure.to_vec();
-        conditions.push(
-            json!({ "type": "Ready", "status": status, "reason": reason, "message": "simulated",
-                                "lastHeartbeatTime": now, "lastTransitionTime": now }),
-        );
+        conditions.push(json!({ "type": "Ready", "status": status, "reason": reason, "message": "simulated",
+                                "lastHeartbeatTime": now, "lastTransitionTime": now }));
         json!({ "status": {
             "capacity": room, "allocatable": room, "conditions": conditions,
             "nodeInfo": { "architecture": "amd64", "operatingSystem": "linux", "kubeletVersion": "v1.36.3",

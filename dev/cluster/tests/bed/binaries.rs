@@ -50,15 +50,12 @@ struct Mirror {
 
 impl Mirror {
     fn new() -> Self {
-        Self {
-            files: HashMap::new(),
-        }
+        Self { files: HashMap::new() }
     }
 
     fn add(&mut self, path: &str, content: &[u8], checksum: &str) {
         self.files.insert(path.to_owned(), content.to_vec());
-        self.files
-            .insert(format!("{path}.sha256"), checksum.as_bytes().to_vec());
+        self.files.insert(format!("{path}.sha256"), checksum.as_bytes().to_vec());
     }
 
     async fn serve(self) -> Result<String> {
@@ -87,11 +84,7 @@ impl Mirror {
 
 async fn sha256(file: &Path) -> Result<String> {
     let output = Command::new("sha256sum").arg(file).output().await?;
-    Ok(String::from_utf8(output.stdout)?
-        .split(' ')
-        .next()
-        .context("no sum")?
-        .to_owned())
+    Ok(String::from_utf8(output.stdout)?.split(' ').next().context("no sum")?.to_owned())
 }
 
 pub async fn a_release_is_downloaded_and_checked(_: Arc<Bed>) -> Result<()> {
@@ -113,68 +106,37 @@ pub async fn a_release_is_downloaded_and_checked(_: Arc<Bed>) -> Result<()> {
     let bad = mirror(&"0".repeat(64)).serve().await?;
     let cache = tempfile::tempdir()?;
     let message = String::from_utf8(ensure_binaries(cache.path(), &bad).await?.stderr)?;
-    ensure!(
-        message.contains("does not have its published checksum"),
-        "{message}"
-    );
+    ensure!(message.contains("does not have its published checksum"), "{message}");
     ensure!(message.contains("kube-apiserver cannot be had"), "{message}");
 
     let mut good = mirror(&sum);
     let archive_sum = sha256(&archive).await?;
-    good.files
-        .insert(format!("/{archive_name}"), std::fs::read(&archive)?);
-    good.files.insert(
-        "/SHA256SUMS".into(),
-        format!("{archive_sum}  {archive_name}\n").into_bytes(),
-    );
+    good.files.insert(format!("/{archive_name}"), std::fs::read(&archive)?);
+    good.files.insert("/SHA256SUMS".into(), format!("{archive_sum}  {archive_name}\n").into_bytes());
     let output = ensure_binaries(cache.path(), &good.serve().await?).await?;
-    ensure!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for version in cluster::Version::ALL {
-        let path = cache
-            .path()
-            .join(format!("kubernetes-{}/kube-apiserver", version.number()));
-        ensure!(
-            Command::new(&path).output().await?.stdout == b"fake\n",
-            "{}",
-            path.display()
-        );
+        let path = cache.path().join(format!("kubernetes-{}/kube-apiserver", version.number()));
+        ensure!(Command::new(&path).output().await?.stdout == b"fake\n", "{}", path.display());
     }
     let again = ensure_binaries(cache.path(), "http://127.0.0.1:1").await?;
-    ensure!(
-        again.status.success() && again.stderr.is_empty(),
-        "the second time there is nothing to do"
-    );
+    ensure!(again.status.success() && again.stderr.is_empty(), "the second time there is nothing to do");
     Ok(())
 }
 
 async fn etcd_archive(scratch: &Path, content: &[u8]) -> Result<(std::path::PathBuf, String)> {
     let go_mod = include_str!("../../control-plane/v1.36/go.mod");
-    let line = go_mod
-        .lines()
-        .find(|line| line.contains("go.etcd.io/etcd/server/v3 v"))
-        .context("not pinned")?;
+    let line =
+        go_mod.lines().find(|line| line.contains("go.etcd.io/etcd/server/v3 v")).context("not pinned")?;
     let version = line.split_whitespace().nth(1).context("no version")?;
     let machine = String::from_utf8(Command::new("uname").arg("-m").output().await?.stdout)?;
-    let arch = machine
-        .trim()
-        .replace("x86_64", "amd64")
-        .replace("aarch64", "arm64");
+    let arch = machine.trim().replace("x86_64", "amd64").replace("aarch64", "arm64");
     let name = format!("etcd-{version}-linux-{arch}");
     std::fs::create_dir(scratch.join(&name))?;
     std::fs::write(scratch.join(&name).join("etcd"), content)?;
     let archive = scratch.join(format!("{name}.tar.gz"));
-    let status = Command::new("tar")
-        .args(["-czf"])
-        .arg(&archive)
-        .arg("-C")
-        .arg(scratch)
-        .arg(&name)
-        .status()
-        .await?;
+    let status =
+        Command::new("tar").args(["-czf"]).arg(&archive).arg("-C").arg(scratch).arg(&name).status().await?;
     ensure!(status.success());
     Ok((archive, format!("{name}.tar.gz")))
 }

@@ -18,20 +18,12 @@ pub async fn with_nodes<'b>(bed: &'b Bed, name: &str, count: usize) -> Result<&'
 /// Adds `count` nodes labelled `pool=<name>` and waits until pods can run there.
 pub async fn add_nodes(cluster: &Cluster, name: &str, count: usize) -> Result<()> {
     let pool = NodeSpec::pool(Provider::Gcp, name, count);
-    cluster
-        .nodes()
-        .create_all(pool.into_iter().map(|node| node.label("pool", name)))
-        .await?;
+    cluster.nodes().create_all(pool.into_iter().map(|node| node.label("pool", name))).await?;
     for number in 1..=count {
         eventually("the node to be Ready and free of taints", async || {
             let node = node(cluster, &format!("{name}-{number}")).await?;
             ensure!(ready(&node) == "True", "{:?}", node.status);
-            ensure!(
-                node.spec
-                    .and_then(|spec| spec.taints)
-                    .is_none_or(|taints| taints.is_empty()),
-                "tainted"
-            );
+            ensure!(node.spec.and_then(|spec| spec.taints).is_none_or(|taints| taints.is_empty()), "tainted");
             Ok(())
         })
         .await?;
@@ -52,9 +44,7 @@ pub fn ready(node: &Node) -> String {
 
 pub async fn label_node(cluster: &Cluster, node: &str, key: &str, value: &str) -> Result<()> {
     let patch = json!({ "metadata": { "labels": { key: value } } });
-    Api::<Node>::all(cluster.client())
-        .patch(node, &PatchParams::default(), &Patch::Merge(patch))
-        .await?;
+    Api::<Node>::all(cluster.client()).patch(node, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
 }
 
@@ -88,20 +78,14 @@ fn merge(into: &mut Value, from: &Value) {
 }
 
 pub async fn apply(cluster: &Cluster, manifest: &str) -> Result<()> {
-    cluster
-        .kubectl_with_input(&["apply", "-f", "-"], manifest)
-        .await?
-        .ok()?;
+    cluster.kubectl_with_input(&["apply", "-f", "-"], manifest).await?.ok()?;
     Ok(())
 }
 
 /// The pods of a workload, by name.
 pub async fn pods(cluster: &Cluster, app: &str) -> Result<Vec<Pod>> {
     let api: Api<Pod> = Api::default_namespaced(cluster.client());
-    let mut pods = api
-        .list(&ListParams::default().labels(&format!("app={app}")))
-        .await?
-        .items;
+    let mut pods = api.list(&ListParams::default().labels(&format!("app={app}"))).await?.items;
     pods.sort_by_key(ResourceExt::name_any);
     Ok(pods)
 }
@@ -112,19 +96,10 @@ pub async fn running(cluster: &Cluster, app: &str, count: usize) -> Result<Vec<P
         let pods = pods(cluster, app).await?;
         ensure!(pods.len() == count, "there are {}", pods.len());
         for pod in &pods {
-            ensure!(
-                pod.metadata.deletion_timestamp.is_none(),
-                "{} is terminating",
-                pod.name_any()
-            );
+            ensure!(pod.metadata.deletion_timestamp.is_none(), "{} is terminating", pod.name_any());
             let status = pod.status.as_ref().context("no status")?;
             let conditions = status.conditions.as_deref().unwrap_or_default();
-            ensure!(
-                conditions
-                    .iter()
-                    .any(|c| c.type_ == "Ready" && c.status == "True"),
-                "{status:?}"
-            );
+            ensure!(conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"), "{status:?}");
         }
         Ok(pods)
     })
@@ -133,8 +108,5 @@ pub async fn running(cluster: &Cluster, app: &str, count: usize) -> Result<Vec<P
 
 /// The node that a pod is on.
 pub fn node_of(pod: &Pod) -> &str {
-    pod.spec
-        .as_ref()
-        .and_then(|spec| spec.node_name.as_deref())
-        .unwrap_or_default()
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }

@@ -20,9 +20,7 @@ async fn up() -> Result<(Child, PathBuf, Vec<Pid>)> {
         .spawn()?;
     let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
     let line = lines.next_line().await?.context("it ended")?;
-    let kubeconfig = line
-        .strip_prefix("export KUBECONFIG=")
-        .with_context(|| line.clone())?;
+    let kubeconfig = line.strip_prefix("export KUBECONFIG=").with_context(|| line.clone())?;
     let folder = Path::new(kubeconfig).parent().context("no folder")?.to_owned();
     let pids = pids_of(&folder)?;
     ensure!(pids.len() >= 4, "only {} processes", pids.len());
@@ -35,11 +33,7 @@ fn pids_of(folder: &Path) -> Result<Vec<Pid>> {
     let mut pids = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let name = entry?.file_name();
-        let Some(pid) = name
-            .to_str()
-            .and_then(|name| name.parse().ok())
-            .and_then(Pid::from_raw)
-        else {
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
             continue;
         };
         let command = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
@@ -53,10 +47,7 @@ fn pids_of(folder: &Path) -> Result<Vec<Pid>> {
 async fn all_gone(folder: &Path, pids: &[Pid]) -> Result<()> {
     eventually("everything to be gone", async || {
         ensure!(!folder.exists(), "{} is still there", folder.display());
-        let left: Vec<_> = pids
-            .iter()
-            .filter(|pid| test_kill_process(**pid).is_ok())
-            .collect();
+        let left: Vec<_> = pids.iter().filter(|pid| test_kill_process(**pid).is_ok()).collect();
         ensure!(left.is_empty(), "still running: {left:?}");
         Ok(())
     })
@@ -65,10 +56,7 @@ async fn all_gone(folder: &Path, pids: &[Pid]) -> Result<()> {
 
 async fn ended_by(signal: Signal) -> Result<()> {
     let (mut child, folder, pids) = up().await?;
-    let pid = child
-        .id()
-        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
-        .context("it ended")?;
+    let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).context("it ended")?;
     kill_process(pid, signal)?;
     let status = child.wait().await?;
     ensure!(status.success() == (signal == Signal::INT), "{status}");
@@ -90,9 +78,7 @@ pub async fn panicking_test_leaves_nothing(_: Arc<Bed>) -> Result<()> {
     let test = std::thread::spawn(move || {
         runtime.block_on(async {
             let cluster = Cluster::start().await.expect("starts");
-            sender
-                .send(cluster.folder().to_owned())
-                .expect("somebody listens");
+            sender.send(cluster.folder().to_owned()).expect("somebody listens");
             panic!("on purpose");
         });
     });
@@ -116,16 +102,10 @@ pub async fn failed_start_shows_the_log_and_leaves_nothing(_: Arc<Bed>) -> Resul
         .await?;
     let message = String::from_utf8(output.stderr)?;
     ensure!(output.status.code() == Some(1), "{}", output.status);
-    for words in [
-        "kube-apiserver did not start",
-        "exit status: 3",
-        "the disk is on fire",
-    ] {
+    for words in ["kube-apiserver did not start", "exit status: 3", "the disk is on fire"] {
         ensure!(message.contains(words), "{words:?} is not in:\n{message}");
     }
-    let log = message
-        .split_whitespace()
-        .find(|word| word.ends_with("kube-apiserver.log:"));
+    let log = message.split_whitespace().find(|word| word.ends_with("kube-apiserver.log:"));
     let Some(folder) = log.and_then(|log| Path::new(log).parent()) else {
         bail!("no log named in:\n{message}")
     };

@@ -17,31 +17,21 @@ fn hurried() -> serde_json::Value {
 
 pub async fn silent_node_becomes_unknown_and_its_pods_are_evicted(bed: Arc<Bed>) -> Result<()> {
     let cluster = with_nodes(&bed, "silent", 3).await?;
-    apply(
-        cluster,
-        &workload("Deployment", "silent", &json!({ "replicas": 3 }), &hurried()),
-    )
-    .await?;
+    apply(cluster, &workload("Deployment", "silent", &json!({ "replicas": 3 }), &hurried())).await?;
     let victim = node_of(&running(cluster, "silent", 3).await?[0]).to_owned();
     cluster.nodes().silence(&victim).await?;
     eventually("the lifecycle controller to mark the node", async || {
         let node = node(cluster, &victim).await?;
         ensure!(ready(&node) == "Unknown", "it is {}", ready(&node));
         let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
-        ensure!(
-            taints.iter().any(|t| t.key == "node.kubernetes.io/unreachable"),
-            "{taints:?}"
-        );
+        ensure!(taints.iter().any(|t| t.key == "node.kubernetes.io/unreachable"), "{taints:?}");
         Ok(())
     })
     .await?;
     eventually("replacements elsewhere, the old pod stuck", async || {
         let pods = pods(cluster, "silent").await?;
         let (stuck, alive): (Vec<_>, Vec<_>) = pods.iter().partition(|pod| node_of(pod) == victim);
-        ensure!(
-            stuck.iter().all(|pod| pod.metadata.deletion_timestamp.is_some()),
-            "not evicted"
-        );
+        ensure!(stuck.iter().all(|pod| pod.metadata.deletion_timestamp.is_some()), "not evicted");
         ensure!(!stuck.is_empty(), "a silent kubelet cannot have ended its pods");
         ensure!(alive.len() == 3, "{} replacements", alive.len());
         Ok(())
@@ -94,23 +84,13 @@ pub async fn recreated_node_is_another_node(bed: Arc<Bed>) -> Result<()> {
 
 pub async fn deleted_node_takes_its_pods_with_it(bed: Arc<Bed>) -> Result<()> {
     let cluster = with_nodes(&bed, "doomed", 2).await?;
-    apply(
-        cluster,
-        &workload("Deployment", "doomed", &json!({ "replicas": 2 }), &json!({})),
-    )
-    .await?;
+    apply(cluster, &workload("Deployment", "doomed", &json!({ "replicas": 2 }), &json!({}))).await?;
     running(cluster, "doomed", 2).await?;
     cluster.nodes().delete("doomed-1").await?;
-    eventually(
-        "the garbage collector to make room for replacements",
-        async || {
-            let pods = pods(cluster, "doomed").await?;
-            ensure!(
-                pods.len() == 2 && pods.iter().all(|pod| node_of(pod) == "doomed-2"),
-                "not yet"
-            );
-            Ok(())
-        },
-    )
+    eventually("the garbage collector to make room for replacements", async || {
+        let pods = pods(cluster, "doomed").await?;
+        ensure!(pods.len() == 2 && pods.iter().all(|pod| node_of(pod) == "doomed-2"), "not yet");
+        Ok(())
+    })
     .await
 }

@@ -1,0 +1,217 @@
+//! How long a plan takes, and how much it allocates: `make bench-plan`.
+//!
+//! The limit is 50 ms for 5,000 nodes, 1,000 addresses, 200 allocations and 20,000 pods, and a cost per
+//! node that stays within 1.3 times from 50 to 5,000 nodes.
+
+use plan::parse::parse;
+use plan::{
+    AddressView, Allocation, InstanceView, Node, Plan, Pod, Seen, Time, Workload, WorkloadKey, World, plan,
+};
+use serde_json::json;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use std::alloc::System;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const NOW: Time = Time(1_700_000_000_000);
+
+/// Its name, and how it differs from a world at rest.
+type Situation = (&'static str, fn(&mut World));
+
+/// The sizes of the contract, scaled down by a factor.
+struct Size {
+    nodes: usize,
+    addresses: usize,
+    allocations: usize,
+    pods: usize,
+}
+
+impl Size {
+    fn scaled(nodes: usize) -> Self {
+        Self { nodes, addresses: (nodes / 5).max(1), allocations: (nodes / 25).max(1), pods: nodes * 4 }
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // node counts are small
+fn main() {
+    println!(
+        "{:<32} {:>7} {:>10} {:>12} {:>12}",
+        "situation", "nodes", "ms a plan", "us a node", "allocations"
+    );
+    let situations: [Situation; 4] = [
+        ("at rest", |_| {}),
+        ("first attach of everything", |world| {
+            for seen in world.addresses.values_mut() {
+                seen.view = AddressView::Free { token: "0".into() };
+            }
+        }),
+        ("every tenth node NotReady", |world| {
+            for node in world.nodes.values_mut().step_by(10) {
+                node.ready = false;
+            }
+        }),
+        ("no selectors, first attach", |world| {
+            for allocation in world.allocations.values_mut() {
+                if let Ok(spec) = &mut allocation.spec {
+                    Arc::make_mut(spec).node_selector.clear();
+                }
+            }
+            for seen in world.addresses.values_mut() {
+                seen.view = AddressView::Free { token: "0".into() };
+            }
+        }),
+    ];
+    for (name, change) in situations {
+        let mut first = 0.0;
+        for nodes in [50, 500, 5_000] {
+            let mut world = world(&Size::scaled(nodes));
+            change(&mut world);
+            let (time, allocations) = measure(&world);
+            let per_node = time.as_secs_f64() * 1e6 / nodes as f64;
+            if nodes == 50 {
+                first = per_node;
+            }
+            println!(
+                "{name:<32} {nodes:>7} {:>10.3} {per_node:>12.2} {allocations:>12}   {:.2} of linear",
+                time.as_secs_f64() * 1e3,
+                per_node / first
+            );
+        }
+    }
+}
+
+/// The median of many runs, and the allocations of one.
+fn measure(world: &World) -> (Duration, usize) {
+    let region = Region::new(ALLOCATOR);
+    let made: Plan = plan(world, NOW);
+    let allocations = region.change().allocations;
+    std::hint::black_box(made);
+    let mut times: Vec<Duration> = (0..41)
+        .map(|_| {
+            let start = Instant::now();
+            std::hint::black_box(plan(std::hint::black_box(world), NOW));
+            start.elapsed()
+        })
+        .collect();
+    times.sort();
+    (times[times.len() / 2], allocations)
+}
+
+fn address(number: usize) -> IpAddr {
+    let [.., b, c] = u32::try_from(number).unwrap_or(0).to_be_bytes();
+    Ipv4Addr::new(203, 0, b, c).into()
+}
+
+fn provider_id(number: usize) -> String {
+    format!("gce://project/us-central1-{}/node-{number:05}", ["a", "b", "c"][number % 3])
+}
+
+fn workload(number: usize) -> WorkloadKey {
+    WorkloadKey {
+        kind: crds::WorkloadKind::Deployment,
+        namespace: "default".into(),
+        name: format!("app-{number}"),
+    }
+}
+
+fn world(size: &Size) -> World {
+    let mut world = World::default();
+    for number in 0..size.nodes {
+        world.nodes.insert(format!("node-{number:05}"), node(number, size));
+        let view = InstanceView::Running { refuses: None };
+        world.instances.insert(provider_id(number), Seen { view, at: NOW });
+    }
+    for number in 0..size.allocations {
+        world.workloads.insert(workload(number), Workload::default());
+        world.allocations.insert(format!("allocation-{number:03}"), allocation(number, size));
+    }
+    for number in 0..size.addresses {
+        let view = AddressView::Attached { provider_id: provider_id(number), token: "0".into() };
+        world.addresses.insert(address(number), Seen { view, at: NOW });
+    }
+    let workloads: Vec<Arc<WorkloadKey>> =
+        (0..size.allocations).map(|number| Arc::new(workload(number))).collect();
+    let names: Vec<Arc<str>> = world.nodes.keys().map(|name| name.as_str().into()).collect();
+    for number in 0..size.pods {
+        let owner = number % size.allocations;
+        // On a node of its allocation that holds an address.
+        let pod = pod(number, owner, &workloads[owner], &names[number % size.addresses]);
+        world.pods.insert(format!("pod-{number:06}"), pod);
+    }
+    // As it is after a while: statuses written, nodes marked.
+    for _ in 0..2 {
+        let made = plan(&world, NOW);
+        for (name, status) in made.statuses {
+            if let Some(allocation) = world.allocations.get_mut(&name) {
+                allocation.status = status;
+                allocation.has_finalizer = true;
+            }
+        }
+        for marks in made.labels {
+            if let (Some(node), Some((allocation, address))) = (world.nodes.get_mut(&marks.node), marks.marks)
+            {
+                node.labels.insert(crds::LABEL_READY, "true");
+                node.labels.insert(crds::LABEL_ALLOCATION, &allocation);
+                node.reserved_ip = Some(address.to_string());
+            }
+        }
+    }
+    world
+}
+
+fn node(number: usize, size: &Size) -> Node {
+    let zone = format!("us-central1-{}", ["a", "b", "c"][number % 3]);
+    let mut labels: BTreeMap<String, String> =
+        (0..12).map(|n| (format!("example.com/label-{n}"), format!("value-{number}"))).collect();
+    labels.insert("topology.kubernetes.io/zone".into(), zone);
+    labels.insert("topology.kubernetes.io/region".into(), "us-central1".into());
+    labels.insert("pool".into(), format!("pool-{}", number % size.allocations));
+    Node {
+        uid: format!("uid-{number}"),
+        provider_id: provider_id(number),
+        labels: labels.into(),
+        ready: true,
+        ..Node::default()
+    }
+}
+
+fn allocation(number: usize, size: &Size) -> Allocation {
+    let mine: Vec<String> = (0..size.addresses)
+        .filter(|n| n % size.allocations == number)
+        .map(|n| address(n).to_string())
+        .collect();
+    let spec = parse(&json!({
+        "reservedIPs": mine,
+        "workloadRef": { "kind": "Deployment", "name": format!("app-{number}") },
+        "nodeSelector": { "pool": format!("pool-{number}") },
+        "cloud": { "provider": "gcp", "region": "us-central1" },
+    }));
+    Allocation {
+        uid: format!("allocation-{number}"),
+        created: NOW,
+        generation: 1,
+        deleting: false,
+        has_finalizer: true,
+        spec: spec.map(Arc::new),
+        status: crds::NetIPAllocationStatus::default(),
+    }
+}
+
+fn pod(number: usize, owner: usize, workload: &Arc<WorkloadKey>, node: &Arc<str>) -> Pod {
+    Pod {
+        namespace: "default".into(),
+        name: format!("app-{owner}-{number}"),
+        workload: workload.clone(),
+        node: Some(node.clone()),
+        finished: false,
+        ready: true,
+        deleting: false,
+        created: NOW,
+        injected: Some([format!("allocation-{owner:03}")].into()),
+    }
+}

@@ -1,0 +1,215 @@
+//! NetIPAllocations: converted, made canonical, and refused with everything that is wrong at once.
+//!
+//! Both functions see raw JSON. The mutating one comes first in the API server's order, before the
+//! schema, so it is the one whose refusal a person reads; the validating one judges the final object by
+//! the same rules, and by the other objects.
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation};
+use plan::parse::{self, Fault};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// The longest value of a label, which the name becomes.
+const MAX_NAME: usize = 63;
+
+/// What is asked: an object, and the stored one if it is an update.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'r> {
+    /// The object as it came.
+    pub object: &'r Value,
+    /// The object as it is stored; `None`: it is being created.
+    pub old: Option<&'r Value>,
+}
+
+/// What is answered: faults are a refusal.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// What to change.
+    pub patch: Patch,
+    /// What to tell the client.
+    pub warnings: Vec<String>,
+    /// Why it is refused.
+    pub faults: Vec<Fault>,
+}
+
+impl Answer {
+    /// The refusal, as a person reads it.
+    pub fn message(&self, name: &str) -> String {
+        let faults: Vec<String> = self.faults.iter().map(|fault| format!("  {fault}")).collect();
+        format!("NetIPAllocation {name:?} is not valid:\n{}", faults.join("\n"))
+    }
+}
+
+/// Converts `deploymentRef`, makes addresses canonical, and refuses what cannot become valid.
+pub fn mutate(request: Request<'_>, excluded: &BTreeSet<String>) -> Answer {
+    let mut answer = Answer::default();
+    let mut spec = request.object.get("spec").cloned().unwrap_or(Value::Null);
+    convert(request, &mut spec, &mut answer);
+    canonicalise(&mut spec, &mut answer);
+    judge(request, &spec, &mut answer);
+    warn(&spec, excluded, &mut answer);
+    answer
+}
+
+/// Judges the final object by the same rules, and its addresses by what other objects hold. `holder`
+/// names the other object that has an address.
+pub fn validate(request: Request<'_>, holder: impl Fn(IpAddr) -> Option<String>) -> Answer {
+    let mut answer = Answer::default();
+    let spec = request.object.get("spec").cloned().unwrap_or(Value::Null);
+    judge(request, &spec, &mut answer);
+    answer.faults.extend(reference_fault(request, &spec));
+    let before: BTreeSet<IpAddr> =
+        listed(request.old.and_then(|old| old.get("spec"))).map(|(_, a)| a).collect();
+    for (number, address) in listed(Some(&spec)) {
+        // What was listed before is no news; two objects may share it from before this rule.
+        if let (false, Some(other)) = (before.contains(&address), holder(address)) {
+            answer.faults.push(Fault {
+                path: format!("spec.reservedIPs[{number}]"),
+                message: format!(
+                    "{address} is already in NetIPAllocation {other:?}; an address may be in one only"
+                ),
+            });
+        }
+    }
+    answer
+}
+
+fn listed(spec: Option<&Value>) -> impl Iterator<Item = (usize, IpAddr)> + '_ {
+    let list = spec.and_then(|spec| spec.get("reservedIPs")).and_then(Value::as_array);
+    let texts = list.into_iter().flatten().enumerate();
+    texts.filter_map(|(number, text)| Some((number, parse::parse_address(text.as_str()?).ok()?)))
+}
+
+/// `deploymentRef` becomes `workloadRef`. When both are there and differ, what the user changed counts;
+/// when that is both, or the object is new, nobody can tell.
+fn convert(request: Request<'_>, spec: &mut Value, answer: &mut Answer) {
+    let Some(deployment) = present(spec, "deploymentRef").cloned() else { return };
+    answer.warnings.push(
+        "spec.deploymentRef is deprecated: use spec.workloadRef {kind: Deployment, name, namespace}".into(),
+    );
+    if let Some(fault) = reference_fault(request, spec) {
+        answer.faults.push(fault);
+        return;
+    }
+    let mut converted = json!({ "kind": "Deployment" });
+    for field in ["name", "namespace"] {
+        if let Some(value) = deployment.get(field) {
+            converted[field] = value.clone();
+        }
+    }
+    let Some(object) = spec.as_object_mut() else { return };
+    object.remove("deploymentRef");
+    answer.patch.0.push(PatchOperation::Remove(RemoveOperation { path: pointer(&["deploymentRef"]) }));
+    // An old deploymentRef beside a workloadRef says nothing new.
+    if is_new(request, "deploymentRef", &deployment) || !object.contains_key("workloadRef") {
+        object.insert("workloadRef".into(), converted.clone());
+        answer
+            .patch
+            .0
+            .push(PatchOperation::Add(AddOperation { path: pointer(&["workloadRef"]), value: converted }));
+    }
+}
+
+fn reference_fault(request: Request<'_>, spec: &Value) -> Option<Fault> {
+    let (deployment, workload) = (present(spec, "deploymentRef")?, present(spec, "workloadRef")?);
+    let both_new = is_new(request, "deploymentRef", deployment) && is_new(request, "workloadRef", workload);
+    (both_new && parse::references_differ(spec)).then(|| Fault {
+        path: "spec.deploymentRef".into(),
+        message:
+            "names another workload than workloadRef: keep workloadRef, deploymentRef is its deprecated form"
+                .into(),
+    })
+}
+
+fn is_new(request: Request<'_>, field: &str, value: &Value) -> bool {
+    let old = request.old.and_then(|old| present(old.get("spec")?, field));
+    !old.is_some_and(|old| same(value, old))
+}
+
+fn present<'v>(spec: &'v Value, field: &str) -> Option<&'v Value> {
+    spec.get(field).filter(|value| !value.is_null())
+}
+
+/// The same reference, with the default namespace filled in.
+fn same(one: &Value, other: &Value) -> bool {
+    let parts = |value: &Value| {
+        let text = |field: &str| value.get(field).cloned().unwrap_or(Value::Null);
+        let namespace = Some(text("namespace")).filter(|namespace| !namespace.is_null());
+        (text("kind"), text("name"), namespace.unwrap_or(json!("default")))
+    };
+    parts(one) == parts(other)
+}
+
+fn canonicalise(spec: &mut Value, answer: &mut Answer) {
+    let Some(list) = spec.get_mut("reservedIPs").and_then(Value::as_array_mut) else { return };
+    for (number, entry) in list.iter_mut().enumerate() {
+        let Some(Ok(address)) = entry.as_str().map(parse::parse_address) else { continue };
+        let canonical = json!(address.to_string());
+        if *entry != canonical {
+            *entry = canonical.clone();
+            let path = pointer(&["reservedIPs", &number.to_string()]);
+            answer.patch.0.push(PatchOperation::Replace(ReplaceOperation { path, value: canonical }));
+        }
+    }
+}
+
+/// All faults; on an update only those of fields that were changed: what an earlier schema let in must
+/// not stand in the way of everything else.
+fn judge(request: Request<'_>, spec: &Value, answer: &mut Answer) {
+    let faults = parse::parse(spec).err().unwrap_or_default();
+    match request.old {
+        None => {
+            answer.faults.extend(faults);
+            let name = request.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            if name.len() > MAX_NAME {
+                answer.faults.push(Fault {
+                    path: "metadata.name".into(),
+                    message: format!(
+                        "has {} characters; at most {MAX_NAME} are allowed, since it becomes a label value",
+                        name.len()
+                    ),
+                });
+            }
+        }
+        Some(old) => {
+            let unchanged = |field: &str| old.get("spec").and_then(|old| old.get(field)) == spec.get(field);
+            let new = faults
+                .into_iter()
+                .filter(|fault| top_field(&fault.path).is_none_or(|field| !unchanged(field)));
+            answer.faults.extend(new);
+        }
+    }
+}
+
+/// `reservedIPs` of `spec.reservedIPs[1]`.
+fn top_field(path: &str) -> Option<&str> {
+    path.strip_prefix("spec.")?.split(['.', '[']).next()
+}
+
+/// Each at most 120 characters; the API server cuts longer ones.
+fn warn(spec: &Value, excluded: &BTreeSet<String>, answer: &mut Answer) {
+    if spec.pointer("/strategy/maxSurge").is_some_and(|value| !value.is_null()) {
+        answer
+            .warnings
+            .push("spec.strategy.maxSurge has no effect: an address cannot be on two nodes at once".into());
+    }
+    if spec.pointer("/strategy/maxUnavailable") == Some(&json!(0)) {
+        answer.warnings.push(
+            "spec.strategy.maxUnavailable 0 counts as 1: an address has to leave before it can arrive".into(),
+        );
+    }
+    let namespace = spec
+        .get("workloadRef")
+        .map(|workload| workload.get("namespace").and_then(Value::as_str).unwrap_or("default"));
+    if let Some(namespace) = namespace.filter(|namespace| excluded.contains(*namespace)) {
+        answer.warnings.push(format!(
+            "pods in namespace {namespace} are never changed or evicted: only drains are waited for"
+        ));
+    }
+}
+
+fn pointer(tokens: &[&str]) -> PointerBuf {
+    PointerBuf::from_tokens(std::iter::once("spec").chain(tokens.iter().copied()))
+}

@@ -1,0 +1,4 @@
+//! Admission: what a request means is decided by pure functions, one file per concern.
+
+pub mod affinity;
+pub mod allocation;
