@@ -335,11 +335,14 @@ impl<'i, 'w> Planner<'i, 'w> {
         };
         let claim = &self.index.claims[slot.claim];
         if let Some(node) = node {
-            let deleted = claim.object.deleting;
-            if marks::has_marks(self.index.nodes[node].node) && !self.marked_for_another(node, number) {
+            let marks_are_others = self.marked_for_another(node, number);
+            if marks::has_marks(self.index.nodes[node].node) && !marks_are_others {
                 return;
             }
-            if !forced && !deleted && claim.is_daemon_set() && self.index.live_pods(claim, node) > 0 {
+            // Its pod goes when the marks go; marks that stay for another address keep its pod too.
+            let waits_for_pod =
+                !forced && !claim.object.deleting && !marks_are_others && claim.is_daemon_set();
+            if waits_for_pod && self.index.live_pods(claim, node) > 0 {
                 return self.decide(number, Reason::WaitingForDaemonSetPod, "its pod is on its way out");
             }
             if self.is_own_node(node) && !self.index.world.nobody_took_the_lease && claim.enforces() {
@@ -415,13 +418,17 @@ impl<'i, 'w> Planner<'i, 'w> {
         if !claim.enforces() || !secured {
             return;
         }
-        self.plan.steps.push(Step {
-            allocation: claim.name.to_owned(),
-            address: slot.address,
-            action,
-            cause,
-            operation: status::operation_id(self, number),
-        });
+        let operation = status::operation_id(self, number);
+        let (verb, on) = match &action {
+            Action::Verify => ("verify", ""),
+            Action::Attach { to, .. } => ("attach", to.provider_id.as_str()),
+            Action::Detach { from, .. } => ("detach", from.provider_id.as_str()),
+        };
+        let failure = self.index.world.failures.get(&(slot.address, on.to_owned()));
+        let attempt = failure.map_or(0, |failure| failure.attempts);
+        let key = status::digest(&format!("{operation}/{verb}/{on}/{attempt}"));
+        let allocation = claim.name.to_owned();
+        self.plan.steps.push(Step { allocation, address: slot.address, action, cause, operation, key });
     }
 
     fn wake_after_failures(&mut self, number: usize) {

@@ -39,8 +39,10 @@ pub struct Step {
     pub action: Action,
     /// Why.
     pub cause: Reason,
-    /// Identity of the operation that it belongs to; idempotency keys are derived from it.
+    /// Identity of the operation that it belongs to.
     pub operation: String,
+    /// Idempotency key of the call: the same after a crash, another one for the next attempt.
+    pub key: String,
 }
 
 /// What to do with an address.

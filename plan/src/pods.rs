@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const MISPLACED_SECONDS: i64 = 30;
 /// How long a replacement may wait for the scheduler before evictions stop.
 const UNSCHEDULED_SECONDS: i64 = 60;
+/// How long a replacement may take to be made before the next pod is looked at.
+const REPLACED_SECONDS: i64 = 5 * 60;
 
 /// The allocations of a workload, by their index.
 type Owners<'w> = BTreeMap<&'w WorkloadKey, Vec<usize>>;
@@ -90,10 +92,14 @@ fn evictions(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[us
     evictions
 }
 
-/// One at a time: the next when everything that should run does, the last one's replacement included.
-fn everybody_is_well(planner: &Planner<'_, '_>, workload: &WorkloadKey, pods: &[PodEntry<'_>]) -> bool {
-    let evicted = planner.index.world.evicted.get(workload);
-    let replaced = evicted.is_none_or(|at| pods.iter().any(|entry| entry.pod.created >= *at));
+/// One at a time: the next when everything that should run does, the last one's replacement included. A
+/// replacement that does not come is not waited for for ever: the workload may have been scaled down.
+fn everybody_is_well(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, pods: &[PodEntry<'_>]) -> bool {
+    let replaced = planner.index.world.evicted.get(workload).is_none_or(|evicted| {
+        let due = evicted.at.plus_seconds(REPLACED_SECONDS);
+        planner.notices.wake(due);
+        planner.index.now >= due || pods.iter().any(|entry| !evicted.pods.contains(entry.uid))
+    });
     replaced && pods.iter().all(|entry| entry.pod.finished || (entry.pod.ready && !entry.pod.deleting))
 }
 
@@ -164,15 +170,15 @@ fn is_lost(planner: &mut Planner<'_, '_>, entry: &PodEntry<'_>, claims: &[usize]
     let index = planner.index;
     let Some(node) = entry.node.map(|node| index.nodes[node].node) else { return true };
     let stopped = matches!(index.instance(&node.provider_id), InstanceView::Stopped);
-    if node.ready || stopped {
-        return stopped;
+    if stopped || node.deleting || select::out_of_service(node) || node.ready {
+        return stopped || node.deleting || select::out_of_service(node);
     }
     let grace = claims.iter().map(|claim| index.claims[*claim].spec.failover.not_ready_grace_seconds).max();
     let due =
         planner.notices.since(Notice::NotReady(node.uid.clone())).plus_seconds(grace.unwrap_or(0).into());
     planner.notices.wake(due);
     let gone = matches!(index.instance(&node.provider_id), InstanceView::NotFound);
-    gone || node.deleting || select::out_of_service(node) || index.now >= due
+    gone || index.now >= due
 }
 
 /// Whether evicting does not help: a replacement came without the requirement, or none can be scheduled.
@@ -184,10 +190,11 @@ fn stopped(
 ) -> bool {
     let index = planner.index;
     let live = || pods.iter().filter(|entry| !entry.pod.finished && !entry.pod.deleting);
-    let newest = live().max_by_key(|entry| (entry.pod.created, entry.uid)).map(|entry| entry.pod);
-    let without = newest.is_some_and(|pod| pod.injected.is_none());
+    let bare = |entry: &PodEntry<'_>| entry.pod.injected.is_none();
     let evicted = index.world.evicted.get(workload);
-    let evicted_before = evicted.is_some_and(|at| newest.is_some_and(|pod| pod.created >= *at));
+    let bare_replacement =
+        evicted.is_some_and(|evicted| live().any(|entry| bare(entry) && !evicted.pods.contains(entry.uid)));
+    let newest_is_bare = live().max_by_key(|entry| (entry.pod.created, entry.uid)).is_some_and(bare);
     let said_before = claims.iter().any(|claim| {
         let conditions = &index.claims[*claim].object.status.conditions;
         conditions.iter().any(|c| c.type_ == "Degraded" && c.reason == Reason::EvictionStopped.as_str())
@@ -199,7 +206,7 @@ fn stopped(
         planner.notices.wake(due);
         unscheduled |= index.now >= due;
     }
-    let stopped = unscheduled || (without && (evicted_before || said_before));
+    let stopped = unscheduled || bare_replacement || (newest_is_bare && said_before);
     if stopped {
         planner.notes.extend(claims.iter().map(|claim| (*claim, Reason::EvictionStopped)));
     }

@@ -158,6 +158,10 @@ fn operation(planner: &Planner<'_, '_>, number: usize) -> Option<Operation> {
     if paused && decision.reason == Reason::Paused && finished_move(planner, slot, decision).is_none() {
         return recorded.cloned();
     }
+    // A move that waits half-way, for a pause to end or a node to come, is still the same move.
+    if decision.moving.is_none() && matches!(slot.state, State::Free { .. }) && !slot.released {
+        return recorded.cloned();
+    }
     let cause = decision.moving?;
     let index = planner.index;
     let from_provider_id = recorded
@@ -179,7 +183,8 @@ fn operation(planner: &Planner<'_, '_>, number: usize) -> Option<Operation> {
     })
 }
 
-/// Identity of an operation: what, for whom, since when, and where to. The same after a crash.
+/// Identity of an operation: which address, for whom, since when. It is in the status before the first
+/// call, so it is the same after a crash.
 pub fn operation_id(planner: &Planner<'_, '_>, number: usize) -> String {
     let slot = &planner.slots.all[number];
     if let Some(recorded) = slot.operation() {
@@ -187,7 +192,11 @@ pub fn operation_id(planner: &Planner<'_, '_>, number: usize) -> String {
     }
     let claim = &planner.index.claims[slot.claim];
     let text = format!("{}/{}/{}", claim.object.uid, slot.address, planner.index.now.0);
-    // FNV-1a, twice with different starts: 128 bits that depend on the text alone.
+    digest(&text)
+}
+
+/// 128 bits that depend on the text alone: FNV-1a, twice with different starts.
+pub fn digest(text: &str) -> String {
     let hash =
         |start: u64| text.bytes().fold(start, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     format!("{:016x}{:016x}", hash(0xcbf2_9ce4_8422_2325), hash(0x8422_2325_cbf2_9ce4))

@@ -30,8 +30,8 @@ pub struct World {
     pub last_write: BTreeMap<IpAddr, LastWrite>,
     /// Writes that failed, by address and provider ID; gone once one succeeds.
     pub failures: BTreeMap<(IpAddr, String), Failure>,
-    /// When the last pod of a workload was evicted by us.
-    pub evicted: BTreeMap<WorkloadKey, Time>,
+    /// Our last eviction of a pod of each workload.
+    pub evicted: BTreeMap<WorkloadKey, LastEviction>,
     /// Since when something has been so, as the previous plan noticed it ([`crate::Plan::noticed`]).
     pub noticed: BTreeMap<Notice, Time>,
     /// The node that this process runs on.
@@ -133,8 +133,7 @@ pub struct Pod {
     pub ready: bool,
     /// It has a deletion timestamp. It still runs until it is gone.
     pub deleting: bool,
-    /// When it was created, by the API server's clock; only compared with its like and with
-    /// evictions, which are pods' creations too as far as order goes.
+    /// When it was created, by the API server's clock; only compared with its like.
     pub created: Time,
     /// Allocation names in its injected requirement; absent if it has none.
     pub injected: Option<BTreeSet<String>>,
@@ -201,6 +200,16 @@ pub struct InFlight {
     pub address: IpAddr,
     /// The instance it concerns, by provider ID.
     pub provider_id: String,
+}
+
+/// An eviction of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastEviction {
+    /// When, by our clock.
+    pub at: Time,
+    /// UIDs of the workload's pods that were there then: whoever is not among them came after. (Creation
+    /// times are of another clock, and of whole seconds.)
+    pub pods: BTreeSet<String>,
 }
 
 /// A write that has ended.

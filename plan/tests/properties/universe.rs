@@ -4,8 +4,8 @@ use crate::cloud::{Cloud, Refusal};
 use crate::random::Random;
 use plan::parse::Spec;
 use plan::{
-    Action, AddressView, Allocation, Failure, FailureClass, InFlight, InstanceView, LastWrite, Node, Notice,
-    Plan, Pod, Seen, Step, Time, WorkloadKey, World, WriteKind, plan,
+    Action, AddressView, Allocation, Failure, FailureClass, InFlight, InstanceView, LastEviction, LastWrite,
+    Node, Notice, Plan, Pod, Seen, Step, Time, WorkloadKey, World, WriteKind, plan,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct Memory {
     pub last_write: BTreeMap<IpAddr, LastWrite>,
     pub failures: BTreeMap<(IpAddr, String), Failure>,
-    pub evicted: BTreeMap<WorkloadKey, Time>,
+    pub evicted: BTreeMap<WorkloadKey, LastEviction>,
     pub noticed: BTreeMap<Notice, Time>,
     pub started: Vec<Step>,
 }
@@ -140,8 +140,10 @@ impl Universe {
             }
         }
         for eviction in &plan.evictions {
+            let pods = self.pods.iter().filter(|(_, pod)| *pod.workload == eviction.workload);
+            let pods = pods.map(|(uid, _)| uid.clone()).collect();
+            self.memory.evicted.insert(eviction.workload.clone(), LastEviction { at: self.now, pods });
             self.pods.remove(&eviction.uid);
-            self.memory.evicted.insert(eviction.workload.clone(), self.now);
         }
     }
 

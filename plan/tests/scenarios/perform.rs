@@ -3,7 +3,7 @@
 use crate::notation::Words;
 use crate::scene::Scene;
 use crate::vocabulary::{attached, free, mark, unmark};
-use plan::{Action, AddressView, LastWrite, Plan, Reason, Step, WriteKind};
+use plan::{Action, AddressView, LastEviction, LastWrite, Plan, Reason, Step, WriteKind};
 
 /// What happens between two stages.
 #[derive(Default)]
@@ -139,10 +139,12 @@ fn carry_out(scene: &mut Scene, step: &Step) {
 fn pods_and_objects(scene: &mut Scene, plan: &Plan) {
     let world = &mut scene.world;
     for eviction in &plan.evictions {
-        world.pods.remove(&eviction.uid);
         if eviction.cause != Reason::Stranded {
-            world.evicted.insert(eviction.workload.clone(), scene.now);
+            let pods = world.pods.iter().filter(|(_, pod)| *pod.workload == eviction.workload);
+            let pods = pods.map(|(uid, _)| uid.clone()).collect();
+            world.evicted.insert(eviction.workload.clone(), LastEviction { at: scene.now, pods });
         }
+        world.pods.remove(&eviction.uid);
     }
     for change in &plan.daemon_sets {
         if let Some(workload) = world.workloads.get_mut(&change.workload) {

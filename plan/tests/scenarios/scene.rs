@@ -6,8 +6,8 @@ use crate::vocabulary::{
 };
 use crds::{IpStatus, NetIPAllocationStatus, WorkloadKind};
 use plan::{
-    AddressView, Allocation, Failure, InFlight, InstanceView, LastWrite, Node, Pod, Reason, Seen, Time,
-    Workload, WorkloadKey, World, WriteKind,
+    AddressView, Allocation, Failure, InFlight, InstanceView, LastEviction, LastWrite, Node, Pod, Reason,
+    Seen, Time, Workload, WorkloadKey, World, WriteKind,
 };
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +85,10 @@ impl Scene {
             "evicted" => {
                 let key = workload_key(words.need("a workload")?)?;
                 let at = self.ago(words)?;
-                self.world.evicted.insert(key, at);
+                // Whoever is mentioned before this line was there then.
+                let pods = self.world.pods.iter().filter(|(_, pod)| *pod.workload == key);
+                let pods = pods.map(|(uid, _)| uid.clone()).collect();
+                self.world.evicted.insert(key, LastEviction { at, pods });
                 Ok(())
             }
             "controller" => {
