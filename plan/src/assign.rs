@@ -17,6 +17,8 @@ pub struct Assignment<'i, 'w> {
     taken: Vec<bool>,
     /// Slots that got a node here and could still get another one.
     tentative: FxHashMap<usize, usize>,
+    /// Slots and the nodes that were promised to them by an earlier plan; these stay.
+    promised: Vec<(usize, usize)>,
     /// Nodes that could take an address, by zone; claims that see the same nodes share a list.
     lists: Vec<FitNodes<'w>>,
     list_of: FxHashMap<(usize, String), usize>,
@@ -32,6 +34,7 @@ impl<'i, 'w> Assignment<'i, 'w> {
             index,
             taken: vec![false; index.nodes.len()],
             tentative: FxHashMap::default(),
+            promised: Vec::new(),
             lists: Vec::new(),
             list_of: FxHashMap::default(),
             in_zone: FxHashMap::default(),
@@ -102,7 +105,8 @@ impl<'i, 'w> Assignment<'i, 'w> {
         {
             return None;
         }
-        self.give(number, slot, node);
+        self.take(slot, node);
+        self.promised.push((number, node));
         Some(node)
     }
 
@@ -116,14 +120,18 @@ impl<'i, 'w> Assignment<'i, 'w> {
         self.shuffle(number, slots)
     }
 
-    /// The final node of a slot that [`place`](Self::place) placed: it may have been shuffled since.
+    /// Slots and their nodes, after all shuffling.
     pub fn placements(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.tentative.iter().map(|(node, slot)| (*slot, *node))
+        self.tentative.iter().map(|(node, slot)| (*slot, *node)).chain(self.promised.iter().copied())
     }
 
     fn give(&mut self, number: usize, slot: &Slot<'w>, node: usize) {
-        self.taken[node] = true;
         self.tentative.insert(node, number);
+        self.take(slot, node);
+    }
+
+    fn take(&mut self, slot: &Slot<'w>, node: usize) {
+        self.taken[node] = true;
         *self.in_zone.entry((slot.claim, self.index.nodes[node].zone)).or_default() += 1;
     }
 
