@@ -1,41 +1,28 @@
 //! The cluster: etcd, API server, controller-manager and scheduler, started in order and watched.
 
 use crate::binaries::{Binaries, Version};
+use crate::component::{Component, Components, client};
+use crate::layout::Layout;
 use crate::nodes::Nodes;
-use crate::pki::{Credentials, Pki, kubeconfig};
-use crate::process::{Process, Program, Reaper};
-use crate::{ports, wait::eventually};
+use crate::pki::{Credentials, kubeconfig};
+use crate::process::Reaper;
+use crate::wait::eventually;
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-const START_LIMIT: Duration = Duration::from_secs(90);
-
-/// Requests that are worth looking at later: everything but reads of the control plane's own parts and
-/// the nodes' heartbeats.
-const AUDIT_POLICY: &str = r#"{
-  "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
-  "rules": [
-    {"level": "None", "namespaces": ["kube-node-lease"], "resources": [{"group": "coordination.k8s.io"}]},
-    {"level": "None", "userGroups": ["system:nodes"]},
-    {"level": "None", "users": ["system:apiserver", "system:kube-scheduler", "system:kube-controller-manager"], "verbs": ["get", "list", "watch"]},
-    {"level": "Metadata"}
-  ]
-}"#;
+use std::time::Duration;
 
 /// What can be set before a cluster starts.
 #[derive(Clone, Debug)]
 pub struct ClusterBuilder {
-    version: Version,
-    node_grace: Duration,
+    pub(crate) version: Version,
+    pub(crate) node_grace: Duration,
 }
 
 impl Default for ClusterBuilder {
@@ -66,17 +53,17 @@ impl ClusterBuilder {
         let binaries = tokio::task::spawn_blocking(move || Binaries::ensure(self.version)).await??;
         let folder = tempfile::Builder::new().prefix("dev-cluster-").tempdir()?.keep();
         let reaper = Arc::new(Reaper::start(&folder)?);
-        let plan = Plan::new(&folder, binaries, &self)?;
-        let components = plan.components(&reaper)?;
+        let layout = Layout::new(&folder, binaries, &self)?;
+        let components = layout.components(&reaper)?;
         components.etcd.start().await?;
         components.apiserver.start().await?;
         tokio::try_join!(components.controller_manager.start(), components.scheduler.start())?;
-        let admin = plan.kubeconfig("admin", &["system:masters"])?;
-        let kit = plan.client("test-kit", &["system:masters"]).await?;
-        let client = client(&admin, plan.url()).await?;
+        let admin = layout.kubeconfig("admin", &["system:masters"])?;
+        let kit = layout.client("test-kit", &["system:masters"]).await?;
+        let client = client(&admin, layout.url()).await?;
         wait_for_default_service_account(&client).await?;
         let nodes = Nodes::start(kit, self.node_grace / 4);
-        Ok(Cluster { nodes, client, components, plan, folder, _reaper: reaper })
+        Ok(Cluster { nodes, client, components, layout, folder, _reaper: reaper })
     }
 }
 
@@ -85,7 +72,7 @@ pub struct Cluster {
     nodes: Nodes,
     client: Client,
     components: Components,
-    plan: Plan,
+    layout: Layout,
     folder: PathBuf,
     _reaper: Arc<Reaper>,
 }
@@ -113,7 +100,7 @@ impl Cluster {
 
     /// Which version the API server has.
     pub fn version(&self) -> Version {
-        self.plan.settings.version
+        self.layout.settings.version
     }
 
     /// etcd.
@@ -143,7 +130,7 @@ impl Cluster {
 
     /// The API server's URL.
     pub fn url(&self) -> String {
-        self.plan.url()
+        self.layout.url()
     }
 
     /// kubeconfig of the administrator.
@@ -169,14 +156,14 @@ impl Cluster {
             .context("the API server gave no token")?
             .token;
         let file = self.folder.join(format!("{namespace}-{name}.kubeconfig"));
-        let config = kubeconfig(&self.url(), &self.plan.pki.ca_pem(), &Credentials::Token(token));
+        let config = kubeconfig(&self.url(), &self.layout.pki.ca_pem(), &Credentials::Token(token));
         std::fs::write(&file, serde_json::to_vec_pretty(&config)?)?;
         Ok(file)
     }
 
     /// The kubectl of this cluster.
     pub fn kubectl_path(&self) -> &Path {
-        &self.plan.binaries.kubectl
+        &self.layout.binaries.kubectl
     }
 
     /// Installs our CRDs and waits until they are served.
@@ -205,7 +192,7 @@ impl Cluster {
     /// Runs kubectl as administrator with something on its standard input.
     pub async fn kubectl_with_input(&self, args: &[&str], input: &str) -> Result<KubectlOutput> {
         use tokio::io::AsyncWriteExt as _;
-        let mut child = tokio::process::Command::new(&self.plan.binaries.kubectl)
+        let mut child = tokio::process::Command::new(&self.layout.binaries.kubectl)
             .args(args)
             .env("KUBECONFIG", self.admin_kubeconfig())
             // kubectl's discovery cache; ours is not to land in anybody's home.
@@ -249,285 +236,7 @@ impl KubectlOutput {
     }
 }
 
-struct Components {
-    // Fields are dropped in this order: users before what they use.
-    scheduler: Component,
-    controller_manager: Component,
-    apiserver: Component,
-    etcd: Component,
-}
-
-/// One process of the control plane and the way to see that it works.
-pub struct Component {
-    process: Process,
-    probe: Probe,
-}
-
-struct Probe {
-    url: String,
-    path: &'static str,
-    config: Option<Kubeconfig>,
-}
-
-impl Component {
-    /// Starts it, if it does not run, and waits until it works.
-    pub async fn start(&self) -> Result<()> {
-        self.process.spawn()?;
-        let start = Instant::now();
-        loop {
-            self.process.check_running().with_context(|| format!("{} did not start", self.process.name()))?;
-            match self.probe.works().await {
-                Ok(()) => return Ok(()),
-                Err(error) if start.elapsed() > START_LIMIT => {
-                    bail!(
-                        "{} did not become ready in {} s: {error:#}\n{}",
-                        self.process.name(),
-                        START_LIMIT.as_secs(),
-                        self.process.log_tail()
-                    );
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
-        }
-    }
-
-    /// Asks it to end and waits for that.
-    pub async fn stop(&self) -> Result<()> {
-        self.process.stop().await
-    }
-
-    /// Kills it, as a crash would.
-    pub async fn kill(&self) -> Result<()> {
-        self.process.kill().await
-    }
-
-    /// Freezes it.
-    pub fn pause(&self) -> Result<()> {
-        self.process.pause()
-    }
-
-    /// Lets it go on after a [`pause`](Self::pause).
-    pub fn resume(&self) -> Result<()> {
-        self.process.resume()
-    }
-
-    /// Stops and starts it.
-    pub async fn restart(&self) -> Result<()> {
-        self.stop().await?;
-        self.start().await
-    }
-
-    /// Its process id, while it runs.
-    pub fn id(&self) -> Option<u32> {
-        self.process.id()
-    }
-}
-
-impl Probe {
-    async fn works(&self) -> Result<()> {
-        let client = match &self.config {
-            Some(config) => client(config, self.url.clone()).await?,
-            None => Client::try_from(Config::new(self.url.parse()?))?,
-        };
-        let request = http_get(self.path)?;
-        tokio::time::timeout(Duration::from_secs(2), client.request_text(request)).await??;
-        Ok(())
-    }
-}
-
-fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
-    Ok(http::Request::get(path).body(Vec::new())?)
-}
-
-async fn client(config: &Kubeconfig, url: String) -> Result<Client> {
-    let mut config = Config::from_custom_kubeconfig(config.clone(), &KubeConfigOptions::default()).await?;
-    config.cluster_url = url.parse()?;
-    Ok(Client::try_from(config)?)
-}
-
 async fn wait_for_default_service_account(client: &Client) -> Result<()> {
     let api: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     eventually("the default service account", async || Ok(api.get("default").await.map(drop)?)).await
-}
-
-/// Folder, ports, keys and command lines of one cluster.
-struct Plan {
-    folder: PathBuf,
-    binaries: Binaries,
-    settings: ClusterBuilder,
-    pki: Pki,
-    etcd: u16,
-    apiserver: u16,
-    controller_manager: u16,
-    scheduler: u16,
-}
-
-impl Plan {
-    fn new(folder: &Path, binaries: Binaries, settings: &ClusterBuilder) -> Result<Self> {
-        std::fs::write(folder.join("audit-policy.json"), AUDIT_POLICY)?;
-        Ok(Self {
-            pki: Pki::create(folder)?,
-            folder: folder.to_owned(),
-            binaries,
-            settings: settings.clone(),
-            etcd: ports::free()?,
-            apiserver: ports::free()?,
-            controller_manager: ports::free()?,
-            scheduler: ports::free()?,
-        })
-    }
-
-    fn url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.apiserver)
-    }
-
-    fn components(&self, reaper: &Arc<Reaper>) -> Result<Components> {
-        let admin = self.kubeconfig("admin", &["system:masters"])?;
-        let component = |name, path: &Path, args, probe| Component {
-            process: Process::new(
-                Program {
-                    name,
-                    path: path.to_owned(),
-                    args,
-                    env: Vec::new(),
-                    log: self.folder.join(format!("{name}.log")),
-                },
-                reaper.clone(),
-            ),
-            probe,
-        };
-        let probe = |port, path| Probe {
-            url: format!("https://127.0.0.1:{port}"),
-            path,
-            config: Some(admin.clone()),
-        };
-        let etcd_probe =
-            Probe { url: format!("http://127.0.0.1:{}", self.etcd), path: "/health", config: None };
-        self.kubeconfig("system:kube-controller-manager", &[])?;
-        self.kubeconfig("system:kube-scheduler", &[])?;
-        let bin = &self.binaries;
-        Ok(Components {
-            etcd: component("etcd", &bin.etcd, self.etcd_args()?, etcd_probe),
-            apiserver: component(
-                "kube-apiserver",
-                &bin.kube_apiserver,
-                self.apiserver_args(),
-                probe(self.apiserver, "/readyz"),
-            ),
-            controller_manager: component(
-                "kube-controller-manager",
-                &bin.kube_controller_manager,
-                self.controller_manager_args(),
-                probe(self.controller_manager, "/healthz"),
-            ),
-            scheduler: component(
-                "kube-scheduler",
-                &bin.kube_scheduler,
-                self.scheduler_args(),
-                probe(self.scheduler, "/readyz"),
-            ),
-        })
-    }
-
-    fn etcd_args(&self) -> Result<Vec<String>> {
-        let url = format!("http://127.0.0.1:{}", self.etcd);
-        let peer = format!("http://127.0.0.1:{}", ports::free()?);
-        Ok(vec![
-            format!("--data-dir={}", self.path("etcd")),
-            format!("--listen-client-urls={url}"),
-            format!("--advertise-client-urls={url}"),
-            format!("--listen-peer-urls={peer}"),
-            format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=default={peer}"),
-            "--unsafe-no-fsync".into(),
-            "--log-level=warn".into(),
-        ])
-    }
-
-    fn apiserver_args(&self) -> Vec<String> {
-        let (key, public_key) =
-            (self.pki.service_account_key_file(), self.pki.service_account_public_key_file());
-        let mut args = self.serving_args(self.apiserver);
-        args.extend([
-            format!("--etcd-servers=http://127.0.0.1:{}", self.etcd),
-            "--advertise-address=127.0.0.1".into(),
-            "--endpoint-reconciler-type=none".into(),
-            "--authorization-mode=Node,RBAC".into(),
-            "--allow-privileged=true".into(),
-            "--service-cluster-ip-range=10.0.0.0/24".into(),
-            "--service-account-issuer=https://kubernetes.default.svc".into(),
-            format!("--service-account-key-file={}", public_key.display()),
-            format!("--service-account-signing-key-file={}", key.display()),
-            format!("--audit-policy-file={}", self.path("audit-policy.json")),
-            format!("--audit-log-path={}", self.path("audit.log")),
-            // Tests restart it; nobody is behind a load balancer that would have to be told first.
-            "--shutdown-delay-duration=0s".into(),
-        ]);
-        args
-    }
-
-    fn controller_manager_args(&self) -> Vec<String> {
-        let mut args = self.serving_args(self.controller_manager);
-        args.extend(self.kubeconfig_args("system:kube-controller-manager"));
-        args.extend([
-            format!("--root-ca-file={}", self.pki.ca_file().display()),
-            format!("--service-account-private-key-file={}", self.pki.service_account_key_file().display()),
-            "--use-service-account-credentials=true".into(),
-            "--node-monitor-period=1s".into(),
-            format!("--node-monitor-grace-period={}s", self.settings.node_grace.as_secs()),
-        ]);
-        args
-    }
-
-    fn scheduler_args(&self) -> Vec<String> {
-        let mut args = self.serving_args(self.scheduler);
-        args.extend(self.kubeconfig_args("system:kube-scheduler"));
-        args
-    }
-
-    fn serving_args(&self, port: u16) -> Vec<String> {
-        let (cert, key) = self.pki.server_files();
-        let ca = self.pki.ca_file();
-        vec![
-            "--bind-address=127.0.0.1".into(),
-            format!("--secure-port={port}"),
-            format!("--tls-cert-file={}", cert.display()),
-            format!("--tls-private-key-file={}", key.display()),
-            format!("--client-ca-file={}", ca.display()),
-            // Without this they log "missing content for CA bundle" every few seconds.
-            format!("--requestheader-client-ca-file={}", ca.display()),
-            "--requestheader-allowed-names=front-proxy".into(),
-        ]
-    }
-
-    fn kubeconfig_args(&self, user: &str) -> Vec<String> {
-        let file = self.path(&format!("{user}.kubeconfig"));
-        vec![
-            format!("--kubeconfig={file}"),
-            format!("--authentication-kubeconfig={file}"),
-            format!("--authorization-kubeconfig={file}"),
-            "--leader-elect=false".into(),
-            // The defaults (20/30) are for clusters that have all day.
-            "--kube-api-qps=500".into(),
-            "--kube-api-burst=1000".into(),
-            // In front of an older API server they must not ask for APIs that it does not have.
-            format!("--emulated-version={}", self.settings.version.minor()),
-        ]
-    }
-
-    /// Writes a kubeconfig for a user and returns it.
-    fn kubeconfig(&self, user: &str, groups: &[&str]) -> Result<Kubeconfig> {
-        let identity = self.pki.client(user, groups)?;
-        let config = kubeconfig(&self.url(), &self.pki.ca_pem(), &Credentials::Certificate(identity));
-        std::fs::write(self.path(&format!("{user}.kubeconfig")), serde_json::to_vec_pretty(&config)?)?;
-        Ok(serde_json::from_value(config)?)
-    }
-
-    async fn client(&self, user: &str, groups: &[&str]) -> Result<Client> {
-        client(&self.kubeconfig(user, groups)?, self.url()).await
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.join(name).display().to_string()
-    }
 }

@@ -16,8 +16,10 @@
 //! Everything ends with the [`Cluster`], and with the process however that ends.
 
 mod binaries;
+mod component;
 mod control_plane;
 pub mod harness;
+mod layout;
 mod nodes;
 mod pki;
 mod ports;
@@ -25,7 +27,8 @@ mod process;
 mod wait;
 
 pub use binaries::{Binaries, Version};
-pub use control_plane::{Cluster, ClusterBuilder, Component, KubectlOutput};
+pub use component::Component;
+pub use control_plane::{Cluster, ClusterBuilder, KubectlOutput};
 pub use nodes::{NodeSpec, Nodes, Provider};
 pub use ports::free as free_port;
 pub use process::{Process, Program, Reaper};
