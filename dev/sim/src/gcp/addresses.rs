@@ -1,5 +1,6 @@
 //! Reserved addresses: `addresses.get`, `list` and `aggregatedList`.
 
+use super::aggregated::Aggregated;
 use super::decode::{Page, page_token};
 use super::errors::not_found;
 use super::filter::Values;
@@ -8,7 +9,7 @@ use crate::http::{ApiError, Reply};
 use crate::model::State;
 use crate::model::things::{Address, Cloud, Holder};
 use crate::pipeline::Context;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -39,53 +40,19 @@ pub fn list(context: &Context, scope: &str, page: &Page) -> Reply {
     Reply::json(200, &body)
 }
 
-/// The addresses of all regions, by region. A region that does not answer is named in `unreachables`.
+/// The addresses of all regions, by region.
 pub fn list_all(context: &Context, project: &str, page: &Page) -> Reply {
     let state = &*context.state;
     let prefix = format!("projects/{project}/");
     let (found, next) = select(context, &prefix, page);
-    let mut items = Map::new();
-    let mut unreachable = Vec::new();
+    let mut list = Aggregated::new("addresses");
     for scope in scopes(state, project) {
-        if context.leaves_out(&[&scope]) {
-            unreachable.push(link(state, &format!("projects/{project}/{scope}")));
-        }
-        items.insert(scope.clone(), empty_scope(&scope, context.leaves_out(&[&scope])));
+        list.scope(context, project, &scope);
     }
     for (key, address) in found {
-        let scope = scope_of(key);
-        let entry = items.entry(scope).or_insert_with(|| json!({}));
-        if entry.get("addresses").is_none() {
-            *entry = json!({ "addresses": [] });
-        }
-        if let Some(list) = entry["addresses"].as_array_mut() {
-            list.push(write(state, key, address));
-        }
+        list.push(scope_of(key), write(state, key, address));
     }
-    let id = format!("projects/{project}/aggregated/addresses");
-    let mut body = json!({
-        "kind": "compute#addressAggregatedList",
-        "selfLink": link(state, &id),
-        "id": id,
-        "items": items,
-    });
-    if !unreachable.is_empty() {
-        body["unreachables"] = Value::from(unreachable);
-    }
-    if let Some(next) = next {
-        body["nextPageToken"] = Value::from(next);
-    }
-    Reply::json(200, &body)
-}
-
-/// A part of an aggregated list without items says why.
-pub fn empty_scope(scope: &str, unreachable: bool) -> Value {
-    let (code, message) = if unreachable {
-        ("UNREACHABLE", format!("The scope '{scope}' could not be reached."))
-    } else {
-        ("NO_RESULTS_ON_PAGE", format!("There are no results for scope '{scope}' on this page."))
-    };
-    json!({ "warning": { "code": code, "message": message, "data": [{ "key": "scope", "value": scope }] } })
+    list.reply(context, project, "compute#addressAggregatedList", next)
 }
 
 /// The items of one page, and the token of the next.

@@ -1,6 +1,6 @@
 //! Instances: `instances.get`, `list` and `aggregatedList`.
 
-use super::addresses::empty_scope;
+use super::aggregated::Aggregated;
 use super::decode::{Page, page_token};
 use super::errors::not_found;
 use super::filter::Values;
@@ -10,7 +10,7 @@ use crate::model::State;
 use crate::model::table::Seen;
 use crate::model::things::{Cloud, Instance, InstanceState, Interface, Slot};
 use crate::pipeline::Context;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// One instance.
 pub fn get(context: &Context, key: &str) -> Result<Reply, ApiError> {
@@ -38,44 +38,16 @@ pub fn list(context: &Context, scope: &str, page: &Page) -> Reply {
 
 /// The instances of all zones, by zone.
 pub fn list_all(context: &Context, project: &str, page: &Page) -> Reply {
-    let (found, next) = select(context, &format!("projects/{project}/zones/"), page);
-    let mut items = Map::new();
-    let mut unreachable = Vec::new();
-    let instances = &context.state.cloud(Cloud::Gcp).instances;
-    for (_, instance) in instances.after(context.seen, &format!("projects/{project}/zones/"), None) {
-        let scope = format!("zones/{}", instance.zone);
-        if items.contains_key(&scope) {
-            continue;
-        }
-        let left_out = context.leaves_out(&[&scope]);
-        if left_out {
-            unreachable.push(link(context.state, &format!("projects/{project}/{scope}")));
-        }
-        items.insert(scope.clone(), empty_scope(&scope, left_out));
+    let prefix = format!("projects/{project}/zones/");
+    let (found, next) = select(context, &prefix, page);
+    let mut list = Aggregated::new("instances");
+    for (_, instance) in context.state.cloud(Cloud::Gcp).instances.after(context.seen, &prefix, None) {
+        list.scope(context, project, &format!("zones/{}", instance.zone));
     }
     for (zone, item) in found {
-        let entry = items.entry(format!("zones/{zone}")).or_insert_with(|| json!({}));
-        if entry.get("instances").is_none() {
-            *entry = json!({ "instances": [] });
-        }
-        if let Some(list) = entry["instances"].as_array_mut() {
-            list.push(item);
-        }
+        list.push(format!("zones/{zone}"), item);
     }
-    let id = format!("projects/{project}/aggregated/instances");
-    let mut body = json!({
-        "kind": "compute#instanceAggregatedList",
-        "selfLink": link(context.state, &id),
-        "id": id,
-        "items": items,
-    });
-    if !unreachable.is_empty() {
-        body["unreachables"] = Value::from(unreachable);
-    }
-    if let Some(next) = next {
-        body["nextPageToken"] = Value::from(next);
-    }
-    Reply::json(200, &body)
+    list.reply(context, project, "compute#instanceAggregatedList", next)
 }
 
 /// The items of one page with their zones, and the token of the next.

@@ -5,6 +5,7 @@
 
 mod access_configs;
 mod addresses;
+mod aggregated;
 mod decode;
 mod errors;
 mod filter;

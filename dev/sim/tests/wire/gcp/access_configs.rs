@@ -1,28 +1,13 @@
 //! GCP: external addresses come to interfaces and leave them.
 
+use super::{FREE, add_action, bare, free};
 use crate::kit::{Bed, GCP_1, GCP_2, ip, small_world};
 use reqwest::Method;
 use serde_json::{Value, json};
-use sim::{AddressSpec, Change, Cloud, Fault, Found, InstanceSpec, On, Pace, Rule};
+use sim::{AddressSpec, Change, Cloud, Fault, Found, InstanceSpec, Pace, Rule};
 use std::time::Duration;
 
-const FREE: &str = "203.0.1.1";
 const UUID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
-
-fn free() -> Value {
-    json!({ "natIP": FREE, "name": "ours", "type": "ONE_TO_ONE_NAT", "networkTier": "PREMIUM" })
-}
-
-fn add_action() -> On {
-    On::action(Cloud::Gcp, "instances.addAccessConfig")
-}
-
-/// A world whose first node has no external address.
-async fn bare() -> Bed {
-    let mut world = small_world();
-    world.instances[0].ephemeral = false;
-    Bed::start(world).await
-}
 
 // 1. Trace in doitintl/kubeip issue 59: an interface takes one access config.
 #[tokio::test]

@@ -1,27 +1,11 @@
 //! GCP: what reads show, and when they are refused.
 
+use super::{FREE, add_action, bare, free};
 use crate::kit::{Bed, GCP_1, ip, small_world};
 use reqwest::Method;
 use serde_json::{Value, json};
 use sim::{AddressSpec, Change, Cloud, Fault, Limits, On, Roles, Rule};
 use std::time::Duration;
-
-const FREE: &str = "203.0.1.1";
-
-fn free() -> Value {
-    json!({ "natIP": FREE, "name": "ours", "type": "ONE_TO_ONE_NAT", "networkTier": "PREMIUM" })
-}
-
-fn add_action() -> On {
-    On::action(Cloud::Gcp, "instances.addAccessConfig")
-}
-
-/// A world whose first node has no external address.
-async fn bare() -> Bed {
-    let mut world = small_world();
-    world.instances[0].ephemeral = false;
-    Bed::start(world).await
-}
 
 // 7. The same with a list that is behind: doitintl/kubeip issue 157 saw minutes.
 #[tokio::test]
