@@ -176,10 +176,7 @@ impl<'i, 'w> Planner<'i, 'w> {
                 self.step(number, Action::Verify, self.decisions[number].moving.unwrap_or(Reason::Attached));
                 self.notices.wake(self.index.now.plus_seconds(1));
             }
-            State::Free { token } if slot.released => {
-                let _ = token;
-                self.decide(number, Reason::Releasing, "");
-            }
+            State::Free { .. } if slot.released => self.decide(number, Reason::Releasing, ""),
             State::Free { token } => self.attach(number, token),
             State::On { .. } if slot.released => self.release(number),
             State::On { .. } => self.keep_or_move(number, moving),

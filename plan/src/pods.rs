@@ -169,16 +169,18 @@ fn is_misplaced(
 fn is_lost(planner: &mut Planner<'_, '_>, entry: &PodEntry<'_>, claims: &[usize]) -> bool {
     let index = planner.index;
     let Some(node) = entry.node.map(|node| index.nodes[node].node) else { return true };
-    let stopped = matches!(index.instance(&node.provider_id), InstanceView::Stopped);
-    if stopped || node.deleting || select::out_of_service(node) || node.ready {
-        return stopped || node.deleting || select::out_of_service(node);
+    let instance = index.instance(&node.provider_id);
+    if *instance == InstanceView::Stopped || node.deleting || select::out_of_service(node) {
+        return true;
+    }
+    if node.ready {
+        return false;
     }
     let grace = claims.iter().map(|claim| index.claims[*claim].spec.failover.not_ready_grace_seconds).max();
     let due =
         planner.notices.since(Notice::NotReady(node.uid.clone())).plus_seconds(grace.unwrap_or(0).into());
     planner.notices.wake(due);
-    let gone = matches!(index.instance(&node.provider_id), InstanceView::NotFound);
-    gone || index.now >= due
+    *instance == InstanceView::NotFound || index.now >= due
 }
 
 /// Whether evicting does not help: a replacement came without the requirement, or none can be scheduled.

@@ -91,8 +91,9 @@ impl<'w> Slots<'w> {
         let mut owner: FxHashMap<IpAddr, usize> = FxHashMap::default();
         let mut slots = Self { all: Vec::new(), of_claim: Vec::new(), lost: Vec::new() };
         let busy: FxHashSet<IpAddr> = index.world.in_flight.iter().map(|step| step.address).collect();
+        let records: Vec<_> = index.claims.iter().map(|claim| by_address(&claim.object.status.ips)).collect();
         for (i, claim) in index.claims.iter().enumerate() {
-            let recorded = by_address(&claim.object.status.ips);
+            let recorded = &records[i];
             for (position, address) in claim.spec.addresses.iter().enumerate() {
                 let winner = *owner.entry(*address).or_insert(i);
                 if winner == i {
@@ -103,8 +104,8 @@ impl<'w> Slots<'w> {
                 }
             }
         }
-        for (i, claim) in index.claims.iter().enumerate() {
-            let mut left: Vec<_> = by_address(&claim.object.status.ips).into_iter().collect();
+        for (i, recorded) in records.into_iter().enumerate() {
+            let mut left: Vec<_> = recorded.into_iter().collect();
             left.sort_unstable_by_key(|(address, _)| *address);
             for (address, record) in left {
                 let ours = record.provider_id.is_some() || record.operation.is_some();

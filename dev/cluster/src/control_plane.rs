@@ -54,11 +54,11 @@ impl ClusterBuilder {
         let folder = tempfile::Builder::new().prefix("dev-cluster-").tempdir()?.keep();
         let reaper = Arc::new(Reaper::start(&folder)?);
         let layout = Layout::new(&folder, binaries, &self)?;
-        let components = layout.components(&reaper)?;
+        let admin = layout.kubeconfig("admin", &["system:masters"])?;
+        let components = layout.components(&admin, &reaper)?;
         components.etcd.start().await?;
         components.apiserver.start().await?;
         tokio::try_join!(components.controller_manager.start(), components.scheduler.start())?;
-        let admin = layout.kubeconfig("admin", &["system:masters"])?;
         let kit = layout.client("test-kit", &["system:masters"]).await?;
         let client = client(&admin, layout.url()).await?;
         wait_for_default_service_account(&client).await?;

@@ -55,8 +55,7 @@ impl Layout {
         format!("https://127.0.0.1:{}", self.apiserver)
     }
 
-    pub fn components(&self, reaper: &Arc<Reaper>) -> Result<Components> {
-        let admin = self.kubeconfig("admin", &["system:masters"])?;
+    pub fn components(&self, admin: &Kubeconfig, reaper: &Arc<Reaper>) -> Result<Components> {
         let component = |name, path: &Path, args, probe| Component {
             process: Process::new(
                 Program {
