@@ -208,10 +208,13 @@ pub async fn instance(aws: &Aws, provider_id: &str, deadline: Instant) -> Result
     Ok(found.get(&id).cloned())
 }
 
-/// One address, and that it is one of a kind that AWS has.
+/// One address; none if the account has none such.
 pub async fn address(aws: &Aws, address: IpAddr, deadline: Instant) -> Result<Option<Address>, Error> {
-    if address.is_ipv6() {
-        return Err(Error::new(Class::Unsupported, IPV4_ONLY));
-    }
+    check_version(address)?;
     Ok(addresses(aws, &BTreeSet::from([address]), deadline).await?.remove(&address))
+}
+
+/// That it is an address of a kind that AWS can move.
+pub fn check_version(address: IpAddr) -> Result<(), Error> {
+    if address.is_ipv6() { Err(Error::new(Class::Unsupported, IPV4_ONLY)) } else { Ok(()) }
 }

@@ -46,6 +46,7 @@ pub async fn attach(
     allocation: &str,
     call: &Call<'_>,
 ) -> Result<(), Error> {
+    read::check_version(address)?;
     let Some(instance) = read::instance(aws, provider_id, call.deadline).await? else {
         return Err(Error::new(Class::Conflict, format!("there is no instance {provider_id}")));
     };

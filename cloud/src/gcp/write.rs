@@ -61,18 +61,19 @@ pub async fn attach(
     if model::holding(&instance, address).is_some() {
         return Ok(());
     }
-    let had_own = make_room(gcp, &place, &instance, call).await?;
-    let name = names::access_config(address, had_own, call.key);
+    let step = step(call, &place, &address.to_string());
+    let had_own = make_room(gcp, &place, &instance, &step, call).await?;
+    let name = names::access_config(address, had_own, &step);
     let config = nat().set_name(name).set_nat_ip(address.to_string());
     let config = config.set_network_tier(access_config::NetworkTier::from(tier));
-    let added = gcp.add(&place, config, names::request_id(call.key, "attach"), call).await;
+    let added = gcp.add(&place, config, names::request_id(&step, "attach"), call).await;
     let error = match added {
         Ok(()) => return Ok(()),
         Err(error) => error,
     };
     // Where it is certain that nothing was attached, the instance is not left without an address.
     if had_own && !matches!(error.class, Class::Transient | Class::Fenced) {
-        let given_back = give_back(gcp, &place, names::request_id(call.key, "give back"), call).await;
+        let given_back = give_back(gcp, &place, names::request_id(&step, "give back"), call).await;
         if let Err(failed) = given_back {
             tracing::warn!(
                 instance = provider_id,
@@ -85,7 +86,13 @@ pub async fn attach(
 
 /// Takes the instance's own address away, if it has one. Gives whether it has, or had one when somebody
 /// began this and did not get any further.
-async fn make_room(gcp: &Gcp, place: &Place, instance: &Instance, call: &Call<'_>) -> Result<bool, Error> {
+async fn make_room(
+    gcp: &Gcp,
+    place: &Place,
+    instance: &Instance,
+    step: &str,
+    call: &Call<'_>,
+) -> Result<bool, Error> {
     let Some(config) = model::access_config(instance) else {
         return gcp.was_made_room(place, instance.id.unwrap_or_default(), call.deadline).await;
     };
@@ -100,7 +107,7 @@ async fn make_room(gcp: &Gcp, place: &Place, instance: &Instance, call: &Call<'_
     let interface = model::interface(instance).and_then(|interface| interface.name.clone());
     let interface = interface.unwrap_or_else(|| model::INTERFACE.to_owned());
     let name = config.name.as_deref().unwrap_or(OWN);
-    gcp.delete(place, &interface, name, names::make_room_id(call.key), call).await?;
+    gcp.delete(place, &interface, name, names::make_room_id(step), call).await?;
     Ok(true)
 }
 
@@ -122,7 +129,8 @@ pub async fn detach(
     match model::holding(&instance, address) {
         None => Ok(()),
         Some((interface, name)) if is_same(&instance, &token) && name == token.name => {
-            gcp.delete(&place, &interface, &name, names::request_id(call.key, "detach"), call).await
+            let request_id = names::request_id(&step(call, &place, &name), "detach");
+            gcp.delete(&place, &interface, &name, request_id, call).await
         }
         Some((_, name)) => {
             let message = format!("{address} is attached anew, as '{name}'; nothing was sent");
@@ -147,7 +155,8 @@ pub async fn restore(gcp: &Gcp, provider_id: &str, token: &str, call: &Call<'_>)
     }
     match gcp.instance(&place, call.deadline).await? {
         Some(instance) if is_same(&instance, &token) && model::access_config(&instance).is_none() => {
-            give_back(gcp, &place, names::request_id(call.key, "restore"), call).await
+            let request_id = names::request_id(&step(call, &place, &token.name), "restore");
+            give_back(gcp, &place, request_id, call).await
         }
         _ => Ok(()),
     }
@@ -156,6 +165,12 @@ pub async fn restore(gcp: &Gcp, provider_id: &str, token: &str, call: &Call<'_>)
 /// An address of the cloud's choice, in the project's default tier.
 async fn give_back(gcp: &Gcp, place: &Place, request_id: String, call: &Call<'_>) -> Result<(), Error> {
     gcp.add(place, nat().set_name(OWN), request_id, call).await
+}
+
+/// What request ids are made of: the caller's key, and what it is about, lest one key for two things make the
+/// cloud take the second for the first.
+fn step(call: &Call<'_>, place: &Place, about: &str) -> String {
+    format!("{}/{}/{about}", call.key, place.provider_id())
 }
 
 fn nat() -> AccessConfig {

@@ -64,7 +64,7 @@ pub async fn either_answer_to_a_repeated_association_will_do() {
         // The instance is read as it was before.
         bed.once("DescribeInstances", sim::Fault::Lag { seconds: 40.0, jitter: false });
         bed.provider.attach(ip(1), &bed.node(1), &free, &call("k")).await.unwrap();
-        bed.assert_on(1, 1);
+        bed.assert_on(1, 1).await;
     }
 }
 
@@ -105,7 +105,7 @@ pub async fn refusals_do_not_drag_their_blob_along() {
 pub async fn provider_ids_without_a_zone_are_answered_as_they_were_asked() {
     let bed = Bed::new(AWS).await;
     bed.sim.attach(ip(1), &bed.node(1)).unwrap();
-    let mut ask = Bed::ask()(AWS);
+    let mut ask = bed.ask();
     ask.instances = ["i-00000000000000001".to_owned()].into();
     let reading = bed.provider.read(&ask, within(20)).await;
     assert_eq!(reading.instances["i-00000000000000001"], InstanceState::Running { refuses: None });
@@ -123,7 +123,7 @@ pub async fn reads_that_lag_and_disagree_settle() {
     for _ in 0..5 {
         let _ = bed.provider.attach(ip(1), &bed.node(1), &free, &call("k")).await;
         let _ = bed.provider.attach(ip(1), &bed.node(2), &free, &call("k2")).await;
-        bed.assert_on(1, 1);
+        bed.assert_on(1, 1).await;
     }
     bed.sim.advance(Duration::from_mins(1));
     assert!(matches!(bed.state(1).await, AddressState::Attached { .. }));

@@ -66,13 +66,13 @@ pub async fn an_interface_that_somebody_wrote_is_read_again() {
     bed.once("networkInterfaces.createOrUpdate", Fault::Outside { change: touch(), after: false });
     let refused = bed.provider.attach(ip(1), &bed.node(1), &free, &call("k")).await.unwrap_err();
     assert_eq!(refused.class, Class::Conflict, "{refused}");
-    assert_eq!(bed.holder(1), None);
+    assert_eq!(bed.holder(1).await, None);
     bed.attach(1, 1, "k").await.unwrap();
     let token = bed.attached_token(1).await;
     bed.sim.change(&touch()).unwrap();
     let stale = bed.detach(1, 1, &token, "d").await.unwrap_err();
     assert_eq!(stale.class, Class::Conflict, "{stale}");
-    bed.assert_on(1, 1);
+    bed.assert_on(1, 1).await;
 }
 
 pub async fn a_429_that_is_a_lock_closes_nothing() {
@@ -83,7 +83,7 @@ pub async fn a_429_that_is_a_lock_closes_nothing() {
     assert!(busy.retry_after.is_some(), "{busy:?}");
     assert!(bed.clouds.levels().iter().all(|(_, level)| *level > 0.9), "{:?}", bed.clouds.levels());
     bed.attach(1, 1, "k").await.unwrap();
-    bed.assert_on(1, 1);
+    bed.assert_on(1, 1).await;
 }
 
 pub async fn busy_late_and_superseded_writes_are_conflicts() {
@@ -123,7 +123,7 @@ pub async fn while_it_is_written_nothing_is_certain() {
         assert_eq!(again.class, Class::Conflict, "not done and not refused yet: {again}");
         bed.sim.advance(std::time::Duration::from_hours(2));
         bed.restarted().attach(ip(1), &bed.node(1), &free, &call("k")).await.unwrap();
-        bed.assert_on(1, 1);
+        bed.assert_on(1, 1).await;
     }
 }
 
@@ -132,7 +132,7 @@ pub async fn an_operation_that_is_forgotten_is_looked_up_in_the_interface() {
     bed.sim.set(|settings| settings.azure.operation = sim::Pace::Seconds(0.0));
     bed.once("operations.get", error("NotFound"));
     bed.attach(1, 1, "k").await.unwrap();
-    bed.assert_on(1, 1);
+    bed.assert_on(1, 1).await;
 }
 
 pub async fn an_interface_whose_write_failed_is_repaired() {
@@ -142,7 +142,7 @@ pub async fn an_interface_whose_write_failed_is_repaired() {
     let failed = bed.attach(1, 1, "k").await.unwrap_err();
     assert_eq!(failed.class, Class::Transient, "{failed}");
     bed.attach(1, 1, "k").await.unwrap();
-    bed.assert_on(1, 1);
+    bed.assert_on(1, 1).await;
 }
 
 pub async fn uniform_scale_sets_are_unsupported_without_a_call() {
@@ -189,7 +189,7 @@ pub async fn machines_that_do_not_name_their_primary_interface() {
     world.settings.azure.primary_flag = false;
     let bed = Bed::of(AZURE, world).await;
     bed.attach(1, 1, "k").await.unwrap();
-    bed.assert_on(1, 1);
+    bed.assert_on(1, 1).await;
 }
 
 pub async fn locked_node_groups_are_told_apart() {

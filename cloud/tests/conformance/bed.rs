@@ -1,10 +1,11 @@
 //! A simulated cloud with three nodes and three addresses, and a provider that talks to it.
 
+use crate::moto::Moto;
 use cloud::{
     Account, AddressState, Ask, AwsKeys, Call, Class, Cloud, Clouds, Connect as _, Error, InstanceState,
     Meter, Provider, Reading, Settings,
 };
-use sim::{Event, Fault, Kind, On, Pace, Roles, Rule, Sim, World};
+use sim::{Change, Event, Fault, Kind, On, Pace, Roles, Rule, Sim, World};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -112,6 +113,9 @@ pub struct Bed {
     pub clouds: Clouds,
     pub meter: Arc<Counter>,
     pub provider: Arc<dyn Provider>,
+    /// The simulator by others, which then plays the cloud instead of ours.
+    pub moto: Option<Moto>,
+    settings: Settings,
 }
 
 /// Three nodes and three free addresses. Operations are done when they were asked for once.
@@ -152,26 +156,38 @@ pub fn settings(sim: &Sim) -> Settings {
 
 impl Bed {
     pub async fn new(cloud: Cloud) -> Self {
-        Self::of(cloud, small_world(cloud)).await
+        let mut bed = Self::of(cloud, small_world(cloud)).await;
+        if let Some(moto) = Moto::of_this_case().await {
+            bed.settings.aws.endpoint = Some(moto.url.clone());
+            bed.clouds = Clouds::new(bed.settings.clone(), bed.meter.clone()).expect("settings");
+            let account = bed.clouds.account_of(&moto.nodes[0]).expect("an account");
+            bed.provider = bed.clouds.open(&account).expect("a provider");
+            bed.moto = Some(moto);
+        }
+        bed
     }
 
     pub async fn of(cloud: Cloud, world: World) -> Self {
         let sim = Sim::start(world).await.expect("simulators");
         let meter = Arc::new(Counter::default());
-        let clouds = Clouds::new(settings(&sim), meter.clone()).expect("settings");
+        let settings = settings(&sim);
+        let clouds = Clouds::new(settings.clone(), meter.clone()).expect("settings");
         let account = clouds.account_of(&node(cloud, 1)).expect("an account");
         let provider = clouds.open(&account).expect("a provider");
-        Self { cloud, sim, clouds, meter, provider }
+        Self { cloud, sim, clouds, meter, provider, moto: None, settings }
     }
 
     /// Another process of ours, that knows nothing.
     pub fn restarted(&self) -> Arc<dyn Provider> {
-        let clouds = Clouds::new(settings(&self.sim), Arc::new(())).expect("settings");
+        let clouds = Clouds::new(self.settings.clone(), Arc::new(())).expect("settings");
         clouds.open(&clouds.account_of(&self.node(1)).expect("an account")).expect("a provider")
     }
 
     pub fn node(&self, n: usize) -> String {
-        node(self.cloud, n)
+        match &self.moto {
+            Some(moto) => moto.nodes[n - 1].clone(),
+            None => node(self.cloud, n),
+        }
     }
 
     pub fn words(&self) -> Words {
@@ -179,15 +195,13 @@ impl Bed {
     }
 
     /// All three nodes and addresses.
-    pub fn ask() -> fn(Cloud) -> Ask {
-        |cloud| Ask {
-            addresses: (1..=3).map(ip).collect(),
-            instances: (1..=3).map(|n| node(cloud, n)).collect(),
-        }
+    pub fn ask(&self) -> Ask {
+        let instances = (1..=3).map(|n| self.node(n)).collect();
+        Ask { addresses: (1..=3).map(ip).collect(), instances }
     }
 
     pub async fn read(&self) -> Reading {
-        self.provider.read(&Self::ask()(self.cloud), within(20)).await
+        self.provider.read(&self.ask(), within(20)).await
     }
 
     pub async fn state(&self, n: u8) -> AddressState {
@@ -222,13 +236,25 @@ impl Bed {
         self.provider.detach(ip(n), &self.node(from), token, &call(key)).await
     }
 
-    /// Who has an address, by the simulator's own account.
-    pub fn holder(&self, n: u8) -> Option<String> {
-        self.sim.snapshot().holds.get(&ip(n)).map(|hold| hold.holder.clone())
+    /// Who has an address, by the word of the simulator itself.
+    pub async fn holder(&self, n: u8) -> Option<String> {
+        match &self.moto {
+            Some(moto) => moto.holder(ip(n)).await,
+            None => self.sim.snapshot().holds.get(&ip(n)).map(|hold| hold.holder.clone()),
+        }
     }
 
-    pub fn assert_on(&self, n: u8, node: usize) {
-        assert_eq!(self.holder(n), Some(self.node(node)), "{} by the cloud's word", ip(n));
+    pub async fn assert_on(&self, n: u8, node: usize) {
+        assert_eq!(self.holder(n).await, Some(self.node(node)), "{} by the cloud's word", ip(n));
+    }
+
+    /// A person takes an address and puts it somewhere, under whatever name.
+    pub async fn attach_by_hand(&self, n: u8, to: usize) {
+        if let Some(moto) = &self.moto {
+            return moto.attach(ip(n), &self.node(to)).await;
+        }
+        let name = (self.cloud == Cloud::Gcp).then(|| "by hand / at 3 a.m.".to_owned());
+        self.sim.change(&Change::Attach { address: ip(n), instance: self.node(to), name }).expect("a change");
     }
 
     pub fn on(&self, action: &str) -> On {

@@ -117,7 +117,7 @@ pub async fn a_region_that_does_not_answer_is_unknown_and_the_others_are_not() {
     world = world.reserved(far);
     let bed = Bed::of(GCP, world).await;
     bed.always("addresses.aggregatedList", Fault::PartialList { missing: vec!["europe-west4".to_owned()] });
-    let mut ask = Bed::ask()(GCP);
+    let mut ask = bed.ask();
     ask.addresses.insert(ip(70));
     let reading = bed.provider.read(&ask, within(20)).await;
     assert!(matches!(reading.addresses[&ip(70)], AddressState::Unknown(_)));
@@ -185,7 +185,7 @@ pub async fn a_name_that_nothing_has_removes_nothing() {
     bed.sim
         .fault(Rule::once(bed.on("instances.deleteAccessConfig"), Fault::Outside { change, after: false }));
     bed.detach(1, 1, &token, "d").await.unwrap();
-    bed.assert_on(1, 1);
+    bed.assert_on(1, 1).await;
 }
 
 pub async fn links_may_name_either_host() {

@@ -16,6 +16,7 @@ mod cases {
     pub mod writes;
 }
 mod gcp;
+mod moto;
 mod permissions;
 
 use cases::{fences, limits, reads, writes};
@@ -37,12 +38,20 @@ fn trial<F: Future<Output = ()> + 'static>(
     })
 }
 
-/// Cases of the suite for some clouds.
+/// Cases of the suite for some clouds, played by our simulators or by another one.
 macro_rules! suite {
-    ($clouds:expr => $($path:path),* $(,)?) => {{
+    ($clouds:expr, $by:expr => $($path:path),* $(,)?) => {{
         let mut trials = Vec::new();
-        for cloud in $clouds {
-            $(trials.push(trial(cloud.as_str(), stringify!($path), move || $path(cloud)));)*
+        for &cloud in $clouds {
+            $({
+                let played_by = if $by.is_empty() { cloud.as_str().to_owned() } else { format!("{}-{}", cloud.as_str(), $by) };
+                trials.push(trial(&played_by, stringify!($path), move || {
+                    if !$by.is_empty() {
+                        moto::play(stringify!($path));
+                    }
+                    $path(cloud)
+                }));
+            })*
         }
         trials
     }};
@@ -59,8 +68,9 @@ const ALL: [Cloud; 3] = [Cloud::Gcp, Cloud::Aws, Cloud::Azure];
 /// EC2 has no operations that could fail after they were accepted.
 const WITH_OPERATIONS: [Cloud; 2] = [Cloud::Gcp, Cloud::Azure];
 
-fn trials() -> Vec<Trial> {
-    let mut trials = suite![ALL =>
+/// The suite, for some clouds.
+fn suite(clouds: &[Cloud], by: &'static str) -> Vec<Trial> {
+    suite![clouds, by =>
         reads::free_attached_and_unknown_addresses,
         reads::a_holder_that_was_not_asked_for_is_named_all_the_same,
         reads::everything_that_was_asked_for_has_an_answer,
@@ -103,12 +113,38 @@ fn trials() -> Vec<Trial> {
         limits::every_call_is_metered,
         permissions::the_documented_role_is_enough_and_nothing_in_it_too_much,
         calls::every_operation_does_the_documented_calls,
-    ];
-    trials.extend(suite![WITH_OPERATIONS =>
+    ]
+}
+
+fn trials() -> Vec<Trial> {
+    let mut trials = suite(&ALL, "");
+    trials.extend(suite![&WITH_OPERATIONS, "" =>
         writes::an_accepted_write_that_fails_has_failed,
         writes::found_out_late_that_it_is_in_use,
     ]);
     trials.extend(own());
+    trials.extend(with_moto());
+    trials
+}
+
+/// The cases that moto plays, and that each case is played or has a reason.
+fn with_moto() -> Vec<Trial> {
+    let skip = std::env::var("MOTO").is_ok_and(|moto| moto == "skip");
+    let all = suite(&[Cloud::Aws], "moto");
+    let names: Vec<String> = all.iter().map(|trial| trial.name().replacen("aws-moto::", "", 1)).collect();
+    let played = all.into_iter().zip(&names).filter(|(_, name)| moto::PLAYED.contains(&name.as_str()));
+    let mut trials: Vec<Trial> = played.map(|(trial, _)| trial.with_ignored_flag(skip)).collect();
+    if skip {
+        println!("MOTO=skip: {} cases with moto are left out", trials.len());
+    }
+    trials.push(Trial::test("aws-moto::every_case_is_played_or_has_a_reason", move || {
+        for name in names {
+            let listed = moto::NOT_PLAYED.iter().any(|(case, reason)| *case == name && !reason.is_empty());
+            let played = moto::PLAYED.contains(&name.as_str());
+            assert!(listed != played, "{name} is to be in one of the two lists of moto.rs");
+        }
+        Ok(())
+    }));
     trials
 }
 
@@ -161,5 +197,7 @@ fn own() -> Vec<Trial> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    libtest_mimic::run(&arguments, trials()).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials());
+    moto::stop();
+    conclusion.exit_code()
 }

@@ -27,7 +27,7 @@ pub fn documented(cloud: Cloud) -> Vec<String> {
 /// All refusals of everything that a provider does.
 async fn tour(bed: &Bed) -> Vec<Error> {
     let mut said = refusals(bed.read().await);
-    let first = bed.provider.read(&Bed::ask()(bed.cloud), within(20)).await.addresses;
+    let first = bed.provider.read(&bed.ask(), within(20)).await.addresses;
     let token = |n: u8| match &first[&ip(n)] {
         AddressState::Free { token } => token.clone(),
         _ => "us-central1/PREMIUM".to_owned(),

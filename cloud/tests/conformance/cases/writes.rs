@@ -8,13 +8,13 @@ pub async fn attach_attaches(cloud: Cloud) {
     let bed = Bed::new(cloud).await;
     bed.provider.preflight(ip(1), &bed.node(1), within(20)).await.unwrap();
     bed.attach(1, 1, "k").await.unwrap();
-    bed.assert_on(1, 1);
+    bed.assert_on(1, 1).await;
     let state = bed.state(1).await;
     assert!(
         matches!(&state, AddressState::Attached { provider_id, .. } if *provider_id == bed.node(1)),
         "{state:?}"
     );
-    assert_eq!(bed.holder(2), None);
+    assert_eq!(bed.holder(2).await, None);
 }
 
 pub async fn what_is_attached_already_is_attached(cloud: Cloud) {
@@ -26,16 +26,16 @@ pub async fn what_is_attached_already_is_attached(cloud: Cloud) {
         bed.provider.attach(ip(1), &bed.node(1), &token, &call(key)).await.unwrap();
     }
     assert_eq!(bed.writes(since), 0, "already so: nothing to write");
-    bed.assert_on(1, 1);
+    bed.assert_on(1, 1).await;
 }
 
 pub async fn what_somebody_has_by_now_is_not_taken(cloud: Cloud) {
     let bed = Bed::new(cloud).await;
     let token = bed.free_token(1).await;
-    bed.sim.attach(ip(1), &bed.node(2)).unwrap();
+    bed.attach_by_hand(1, 2).await;
     let error = bed.provider.attach(ip(1), &bed.node(1), &token, &call("k")).await.unwrap_err();
     assert_eq!(error.class, Class::Conflict, "{error}");
-    bed.assert_on(1, 2);
+    bed.assert_on(1, 2).await;
 }
 
 pub async fn what_something_else_has_by_now_is_not_taken(cloud: Cloud) {
@@ -45,7 +45,7 @@ pub async fn what_something_else_has_by_now_is_not_taken(cloud: Cloud) {
     bed.sim.change(&Change::Hold { address: ip(1), resource: resource.clone() }).unwrap();
     let error = bed.provider.attach(ip(1), &bed.node(1), &token, &call("k")).await.unwrap_err();
     assert!(matches!(error.class, Class::Conflict | Class::Denied), "{error}");
-    assert_eq!(bed.holder(1), Some(resource));
+    assert_eq!(bed.holder(1).await, Some(resource));
 }
 
 pub async fn detach_frees_and_again_is_success(cloud: Cloud) {
@@ -53,7 +53,7 @@ pub async fn detach_frees_and_again_is_success(cloud: Cloud) {
     bed.attach(1, 1, "k").await.unwrap();
     let token = bed.attached_token(1).await;
     bed.detach(1, 1, &token, "d").await.unwrap();
-    assert_eq!(bed.holder(1), None);
+    assert_eq!(bed.holder(1).await, None);
     assert!(matches!(bed.state(1).await, AddressState::Free { .. }));
     for key in ["d", "next"] {
         bed.detach(1, 1, &token, key).await.unwrap();
@@ -62,11 +62,10 @@ pub async fn detach_frees_and_again_is_success(cloud: Cloud) {
 
 pub async fn what_somebody_else_attached_is_adopted_and_detached(cloud: Cloud) {
     let bed = Bed::new(cloud).await;
-    let name = (cloud == Cloud::Gcp).then(|| "by hand / at 3 a.m.".to_owned());
-    bed.sim.change(&Change::Attach { address: ip(1), instance: bed.node(1), name }).unwrap();
+    bed.attach_by_hand(1, 1).await;
     let token = bed.attached_token(1).await;
     bed.detach(1, 1, &token, "d").await.unwrap();
-    assert_eq!(bed.holder(1), None);
+    assert_eq!(bed.holder(1).await, None);
 }
 
 pub async fn a_move_is_a_detach_and_an_attach(cloud: Cloud) {
@@ -76,7 +75,7 @@ pub async fn a_move_is_a_detach_and_an_attach(cloud: Cloud) {
     bed.detach(1, 1, &token, "k2").await.unwrap();
     bed.attach(1, 2, "k3").await.unwrap();
     bed.provider.restore(&bed.node(1), &token, &call("k4")).await.unwrap();
-    bed.assert_on(1, 2);
+    bed.assert_on(1, 2).await;
     // Every address was on one instance at a time.
     for event in bed.sim.events(0) {
         assert!(bed.sim.snapshot_at(event.seq).holds.len() <= 1);
@@ -121,7 +120,7 @@ pub async fn an_instance_that_is_gone_is_a_conflict(cloud: Cloud) {
     bed.sim.terminate_instance(&bed.node(2)).unwrap();
     let error = bed.provider.attach(ip(1), &bed.node(1), &token, &call("k1")).await.unwrap_err();
     assert_eq!(error.class, Class::Conflict, "{error}");
-    crate::bed::eventually("the address is free", || bed.holder(2).is_none()).await;
+    crate::bed::eventually("the address is free", || bed.sim.snapshot().holds.is_empty()).await;
     bed.detach(2, 2, &held, "d").await.unwrap();
     bed.provider.restore(&bed.node(2), &held, &call("r")).await.unwrap();
 }
@@ -132,7 +131,7 @@ pub async fn a_stopped_instance_keeps_its_address_until_it_is_detached(cloud: Cl
     bed.sim.stop_instance(&bed.node(1)).unwrap();
     let token = bed.attached_token(1).await;
     bed.detach(1, 1, &token, "d").await.unwrap();
-    assert_eq!(bed.holder(1), None);
+    assert_eq!(bed.holder(1).await, None);
 }
 
 pub async fn an_accepted_write_that_fails_has_failed(cloud: Cloud) {
@@ -147,9 +146,9 @@ pub async fn an_accepted_write_that_fails_has_failed(cloud: Cloud) {
     assert_eq!(error.class, Class::Conflict, "{error}");
     assert!(error.message.contains("somebody was faster"), "{error}");
     assert!(error.request_id.is_some(), "{error:?}");
-    assert_eq!(bed.holder(1), None);
+    assert_eq!(bed.holder(1).await, None);
     bed.attach(1, 1, "next").await.unwrap();
-    bed.assert_on(1, 1);
+    bed.assert_on(1, 1).await;
 }
 
 pub async fn found_out_late_that_it_is_in_use(cloud: Cloud) {
@@ -163,8 +162,8 @@ pub async fn found_out_late_that_it_is_in_use(cloud: Cloud) {
 
 async fn what_somebody_has_by_now(bed: &Bed) {
     let token = bed.free_token(1).await;
-    bed.sim.attach(ip(1), &bed.node(2)).unwrap();
+    bed.attach_by_hand(1, 2).await;
     let error = bed.provider.attach(ip(1), &bed.node(1), &token, &call("k")).await.unwrap_err();
     assert_eq!(error.class, Class::Conflict, "{error}");
-    bed.assert_on(1, 2);
+    bed.assert_on(1, 2).await;
 }
