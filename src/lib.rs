@@ -2,5 +2,7 @@
 //! the right workloads run there.
 
 mod cli;
+pub mod controller;
+pub mod leader;
 
 pub use cli::Cli;

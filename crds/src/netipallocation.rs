@@ -444,6 +444,10 @@ pub struct Operation {
     /// Provider ID of the instance that the address leaves.
     #[serde(rename = "fromProviderID", default, skip_serializing_if = "Option::is_none")]
     pub from_provider_id: Option<String>,
+    /// What the cloud calls the attachment that is being ended. Whoever takes over half-way can tell from
+    /// it what the instance is to be given back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
     /// The node that the address goes to; absent when it is released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,

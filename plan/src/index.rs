@@ -5,6 +5,7 @@ use crate::select::{self, Tolerated};
 use crate::{Allocation, InstanceView, Node, Pod, Reason, Time, WorkloadKey, World};
 use crds::{CloudProvider, IpStatus, Mode, WorkloadKind};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -336,4 +337,21 @@ pub fn zone_of_instance(provider_id: &str) -> &str {
         Some("gce:" | "aws:") => parts.nth(2).unwrap_or_default(),
         _ => "",
     }
+}
+
+/// The valid allocations that select alike, by name, and the nodes that they select: selector, cloud,
+/// region and zones; whether a node can take an address is another question.
+pub fn pools(world: &World) -> Vec<(Vec<&str>, Vec<&Node>)> {
+    let nodes: Vec<NodeEntry> = world
+        .nodes
+        .iter()
+        .map(|(name, node)| NodeEntry { name, node, zone: node.labels.zone(), unfit: None })
+        .collect();
+    let mut grouped: BTreeMap<usize, (Vec<&str>, Vec<&Node>)> = BTreeMap::new();
+    for claim in claims(world, &nodes) {
+        let group = grouped.entry(claim.pool.number);
+        let members = || claim.pool.nodes.iter().map(|i| nodes[*i].node).collect();
+        group.or_insert_with(|| (Vec::new(), members())).0.push(claim.name);
+    }
+    grouped.into_values().collect()
 }

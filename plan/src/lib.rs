@@ -28,6 +28,7 @@ mod world;
 
 pub use decide::plan;
 pub use explain::{Candidate, Explanation, explain};
+pub use index::pools;
 pub use labels::Labels;
 pub use output::*;
 pub use reason::Reason;

@@ -176,11 +176,23 @@ fn operation(planner: &Planner<'_, '_>, number: usize) -> Option<Operation> {
         cause: cause.as_str().to_owned(),
         from,
         from_provider_id,
+        token: token(slot, recorded),
         to: target.map(|entry| entry.name.to_owned()),
         to_provider_id: target.map(|entry| entry.node.provider_id.clone()),
         started_at: recorded.map_or_else(|| index.now.into(), |recorded| recorded.started_at.clone()),
         epoch: recorded.map_or(index.world.epoch, |recorded| recorded.epoch),
     })
+}
+
+/// The attachment that the operation ends, as it was read last.
+fn token(slot: &Slot<'_>, recorded: Option<&Operation>) -> Option<String> {
+    let leaves = |instance: &str| {
+        recorded.is_none_or(|operation| operation.from_provider_id.as_deref() == Some(instance))
+    };
+    match slot.state {
+        State::On { provider_id, token, .. } if leaves(provider_id) => Some(token.to_owned()),
+        _ => recorded?.token.clone(),
+    }
 }
 
 /// Identity of an operation: which address, for whom, since when. It is in the status before the first

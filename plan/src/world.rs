@@ -64,7 +64,7 @@ pub struct Allocation {
 }
 
 /// One node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// UID of the object: a node of the same name that came later is another one.
     pub uid: String,

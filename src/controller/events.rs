@@ -1,0 +1,117 @@
+//! Events: one for each thing that happened, told from the statuses before and after.
+
+use crds::{IpStatus, NetIPAllocationStatus};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource as _;
+use kube::runtime::events::{Event, EventType, Recorder};
+use plan::Reason;
+use tracing::debug;
+
+/// The allocation, for its events.
+pub fn reference(meta: &ObjectMeta) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(crds::NetIPAllocation::api_version(&()).into_owned()),
+        kind: Some("NetIPAllocation".to_owned()),
+        name: meta.name.clone(),
+        uid: meta.uid.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+/// Publishes what changed.
+pub async fn publish(
+    recorder: &Recorder,
+    reference: &ObjectReference,
+    before: &NetIPAllocationStatus,
+    after: &NetIPAllocationStatus,
+) {
+    for event in between(before, after) {
+        if let Err(error) = recorder.publish(&event, reference).await {
+            debug!("event {}: {error}", event.reason);
+        }
+    }
+}
+
+/// What happened between two statuses.
+fn between(before: &NetIPAllocationStatus, after: &NetIPAllocationStatus) -> Vec<Event> {
+    let mut events = Vec::new();
+    for ip in &after.ips {
+        let was = before.ips.iter().find(|was| was.address == ip.address);
+        events.extend(begun(was, ip));
+        events.extend(arrived(was, ip));
+    }
+    events.extend(released(before, after));
+    events.extend(conditions(before, after));
+    events
+}
+
+fn begun(was: Option<&IpStatus>, is: &IpStatus) -> Option<Event> {
+    let operation = is.operation.as_ref()?;
+    let known = was.and_then(|was| was.operation.as_ref()).is_some_and(|known| known.id == operation.id);
+    if known {
+        return None;
+    }
+    let (from, to) = (operation.from.as_deref(), operation.to.as_deref());
+    let way = match (from, to) {
+        (Some(from), Some(to)) => format!("moves from node {from} to node {to}"),
+        (None, Some(to)) => format!("is being attached to node {to}"),
+        (Some(from), None) => format!("is being taken from node {from}"),
+        (None, None) => return None,
+    };
+    let why = Reason::from_name(&operation.cause).map(Reason::meaning).unwrap_or_default();
+    Some(event(EventType::Normal, &operation.cause, "Move", format!("{} {way}: {why}", is.address)))
+}
+
+fn arrived(was: Option<&IpStatus>, is: &IpStatus) -> Option<Event> {
+    let node = is.node.as_ref().filter(|_| is.state == "Attached")?;
+    let same = was.is_some_and(|was| was.node.as_ref() == Some(node) && was.state == "Attached");
+    let adopted = is.reason.as_deref() == Some(Reason::Adopted.as_str());
+    let reason = if adopted { Reason::Adopted } else { Reason::Attached };
+    let note = format!("{} is attached to node {node}", is.address);
+    // A word that was missing for a while and is the same as before is no news.
+    let recovered = was.is_some_and(|was| was.state == "Unknown" && was.node.as_ref() == Some(node));
+    (!same && !recovered).then(|| event(EventType::Normal, reason.as_str(), "Attach", note))
+}
+
+fn released<'s>(
+    before: &'s NetIPAllocationStatus,
+    after: &'s NetIPAllocationStatus,
+) -> impl Iterator<Item = Event> + 's {
+    let listed = |address: &str| after.ips.iter().any(|ip| ip.address == address);
+    before.ips.iter().filter(move |ip| ip.node.is_some() && !listed(&ip.address)).map(|ip| {
+        let node = ip.node.as_deref().unwrap_or_default();
+        let note = format!("{} is not held for this allocation any more (was on node {node})", ip.address);
+        event(EventType::Normal, "Released", "Release", note)
+    })
+}
+
+/// Troubles that began, and that Ready was reached.
+fn conditions<'s>(
+    before: &'s NetIPAllocationStatus,
+    after: &'s NetIPAllocationStatus,
+) -> impl Iterator<Item = Event> + 's {
+    after.conditions.iter().filter_map(|condition| {
+        let was = before.conditions.iter().find(|was| was.type_ == condition.type_);
+        let is_true = condition.status == "True";
+        let same = was.is_some_and(|was| was.status == condition.status && was.reason == condition.reason);
+        let kind = match condition.type_.as_str() {
+            "Degraded" | "Conflict" if is_true => EventType::Warning,
+            "Ready" if is_true => EventType::Normal,
+            _ => return None,
+        };
+        (!same).then(|| event(kind, &condition.reason, "Observe", condition.message.clone()))
+    })
+}
+
+fn event(type_: EventType, reason: &str, action: &str, note: String) -> Event {
+    // The API server takes notes of up to 1,024 bytes.
+    let end = note.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|end| *end <= 1024).last();
+    Event {
+        type_,
+        reason: reason.to_owned(),
+        note: Some(note[..end.unwrap_or_default()].to_owned()),
+        action: action.to_owned(),
+        secondary: None,
+    }
+}

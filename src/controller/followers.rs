@@ -1,0 +1,348 @@
+//! Workloads that allocations refer to, and their pods: who is of whom by the chain of owner UIDs, never
+//! by names.
+
+use super::lean::{self, Workload as _};
+use super::watch::{Change, Watching, watch};
+use super::{Message, names::Names};
+use crds::WorkloadKind;
+use kube::runtime::watcher::Config;
+use kube::{Api, Client, ResourceExt as _};
+use plan::{WorkloadKey, World};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use telemetry::controller::Metrics;
+use tokio::sync::mpsc;
+
+/// What is said of a workload itself.
+#[derive(Debug)]
+pub enum WorkloadChange {
+    Applied { uid: String, selector: String, workload: plan::Workload },
+    Gone,
+    Listed { present: bool },
+}
+
+/// One workload and the watches that it takes.
+struct Follower {
+    key: Arc<WorkloadKey>,
+    /// Of the workload itself; DaemonSets are watched all at once.
+    _workload: Option<Watching>,
+    /// Of its ReplicaSets and pods, once its selector is known.
+    members: Vec<Watching>,
+    selector: Option<String>,
+    uid: Option<String>,
+    /// ReplicaSets and the Deployments that they are of, by UID.
+    replica_sets: BTreeMap<String, String>,
+    /// Pods of ReplicaSets that have not been seen yet, by UID, with the ReplicaSet's.
+    unresolved: BTreeMap<String, (String, plan::Pod)>,
+    listed: Listed,
+}
+
+#[derive(Default)]
+struct Listed {
+    workload: bool,
+    replica_sets: bool,
+    pods: bool,
+}
+
+/// All of them.
+pub struct Followers {
+    client: Client,
+    mailbox: mpsc::Sender<Message>,
+    metrics: Metrics,
+    all: BTreeMap<WorkloadKey, Follower>,
+    daemon_sets: BTreeMap<WorkloadKey, (String, String, plan::Workload)>,
+    names: Names,
+}
+
+impl Followers {
+    pub fn new(client: Client, mailbox: mpsc::Sender<Message>, metrics: Metrics) -> Self {
+        Self {
+            client,
+            mailbox,
+            metrics,
+            all: BTreeMap::new(),
+            daemon_sets: BTreeMap::new(),
+            names: Names::default(),
+        }
+    }
+
+    /// What has not been listed yet.
+    pub fn missing(&self) -> Option<String> {
+        let missing = self.all.values().find(|follower| !follower.is_complete())?;
+        Some(format!("{:?} {}/{}", missing.key.kind, missing.key.namespace, missing.key.name))
+    }
+
+    /// Follows exactly the workloads that are referred to.
+    pub fn follow(&mut self, wanted: &BTreeSet<WorkloadKey>, world: &mut World) {
+        let dropped: Vec<WorkloadKey> =
+            self.all.keys().filter(|key| !wanted.contains(key)).cloned().collect();
+        for key in dropped {
+            self.all.remove(&key);
+            world.pods.retain(|_, pod| *pod.workload != key);
+            if key.kind != WorkloadKind::DaemonSet {
+                world.workloads.remove(&key);
+            }
+        }
+        for key in wanted {
+            if !self.all.contains_key(key) {
+                let follower = self.begin(key);
+                self.all.insert(key.clone(), follower);
+                if let Some((uid, selector, workload)) = self.daemon_sets.get(key).cloned() {
+                    self.workload(key, WorkloadChange::Applied { uid, selector, workload }, world);
+                }
+            }
+        }
+    }
+
+    fn begin(&self, key: &WorkloadKey) -> Follower {
+        let by_name = Config::default().fields(&format!("metadata.name={}", key.name));
+        let watching = match key.kind {
+            WorkloadKind::Deployment => Some(self.watch_workload::<lean::Deployment>(key, by_name)),
+            WorkloadKind::StatefulSet => Some(self.watch_workload::<lean::StatefulSet>(key, by_name)),
+            WorkloadKind::DaemonSet => None,
+        };
+        Follower {
+            key: Arc::new(key.clone()),
+            listed: Listed { workload: watching.is_none(), ..Listed::default() },
+            _workload: watching,
+            members: Vec::new(),
+            selector: None,
+            uid: None,
+            replica_sets: BTreeMap::new(),
+            unresolved: BTreeMap::new(),
+        }
+    }
+
+    fn watch_workload<K>(&self, key: &WorkloadKey, config: Config) -> Watching
+    where
+        K: lean::Workload<Scope = kube::core::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
+        let key = key.clone();
+        watch(api, config, self.mailbox.clone(), self.metrics.clone(), move |change| {
+            Message::Workload(key.clone(), describe(change))
+        })
+    }
+
+    /// A change of a followed workload.
+    pub fn workload(&mut self, key: &WorkloadKey, change: WorkloadChange, world: &mut World) {
+        let Some(follower) = self.all.get_mut(key) else { return };
+        match change {
+            // Its pods may be on their way out; until they are gone they count.
+            WorkloadChange::Gone => drop(world.workloads.remove(key)),
+            WorkloadChange::Listed { present } => {
+                follower.listed.workload = true;
+                if !present {
+                    world.workloads.remove(key);
+                }
+            }
+            WorkloadChange::Applied { uid, selector, workload } => {
+                world.workloads.insert(key.clone(), workload);
+                let same =
+                    follower.uid.as_ref() == Some(&uid) && follower.selector.as_ref() == Some(&selector);
+                if same {
+                    return;
+                }
+                follower.uid = Some(uid);
+                follower.selector = Some(selector.clone());
+                follower.listed.pods = false;
+                follower.listed.replica_sets = key.kind != WorkloadKind::Deployment;
+                let members = self.watch_members(key, &selector);
+                if let Some(follower) = self.all.get_mut(key) {
+                    follower.members = members;
+                }
+            }
+        }
+    }
+
+    fn watch_members(&self, key: &WorkloadKey, selector: &str) -> Vec<Watching> {
+        let config = || Config::default().labels(selector);
+        let (mailbox, metrics) = (|| self.mailbox.clone(), || self.metrics.clone());
+        let pods: Api<lean::Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let of = key.clone();
+        let mut watches =
+            vec![watch(pods, config(), mailbox(), metrics(), move |change| Message::Pod(of.clone(), change))];
+        if key.kind == WorkloadKind::Deployment {
+            let replica_sets: Api<lean::ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
+            let of = key.clone();
+            watches.push(watch(replica_sets, config(), mailbox(), metrics(), move |change| {
+                Message::ReplicaSet(of.clone(), change)
+            }));
+        }
+        watches
+    }
+
+    /// A change of any DaemonSet: one that is not referred to any more may still carry what was injected.
+    pub fn daemon_set(&mut self, change: Change<lean::DaemonSet>, world: &mut World) {
+        match change {
+            Change::Applied(object) => {
+                let key = key_of(&object);
+                let WorkloadChange::Applied { uid, selector, workload } = describe(Change::Applied(object))
+                else {
+                    return;
+                };
+                if self.all.contains_key(&key) || workload.injected.is_some() {
+                    world.workloads.insert(key.clone(), workload.clone());
+                } else {
+                    world.workloads.remove(&key);
+                }
+                self.daemon_sets.insert(key.clone(), (uid.clone(), selector.clone(), workload.clone()));
+                self.workload(&key, WorkloadChange::Applied { uid, selector, workload }, world);
+            }
+            Change::Gone(object) => {
+                let key = key_of(&object);
+                self.daemon_sets.remove(&key);
+                world.workloads.remove(&key);
+                self.workload(&key, WorkloadChange::Gone, world);
+            }
+            Change::Listed(uids) => {
+                self.daemon_sets.retain(|_, (uid, ..)| uids.contains(uid));
+                let known = &self.daemon_sets;
+                world
+                    .workloads
+                    .retain(|key, _| key.kind != WorkloadKind::DaemonSet || known.contains_key(key));
+            }
+        }
+    }
+
+    pub fn replica_set(&mut self, key: &WorkloadKey, change: Change<lean::ReplicaSet>, world: &mut World) {
+        let Some(follower) = self.all.get_mut(key) else { return };
+        match change {
+            Change::Applied(object) => {
+                let owner = lean::controller(&object.metadata).map(|owner| owner.uid.clone());
+                if let (Some(uid), Some(owner)) = (object.uid(), owner) {
+                    follower.replica_sets.insert(uid, owner);
+                    follower.resolve(world);
+                }
+            }
+            // Its pods may outlive it.
+            Change::Gone(_) => {}
+            Change::Listed(uids) => {
+                follower.replica_sets.retain(|uid, _| uids.contains(uid));
+                follower.listed.replica_sets = true;
+            }
+        }
+    }
+
+    pub fn pod(&mut self, key: &WorkloadKey, change: Change<lean::Pod>, world: &mut World) {
+        let Some(follower) = self.all.get_mut(key) else { return };
+        match change {
+            Change::Applied(object) => {
+                let uid = object.uid().unwrap_or_default();
+                let Some(owner) = lean::controller(&object.metadata).map(|owner| owner.uid.clone()) else {
+                    return;
+                };
+                let pod = pod_for_planner(&object, follower.key.clone(), &mut self.names);
+                let known = world.pods.get(&uid).is_some_and(|known| *known.workload == *key);
+                if known || follower.owns(&owner) {
+                    follower.unresolved.remove(&uid);
+                    world.pods.insert(uid, pod);
+                } else {
+                    follower.unresolved.insert(uid, (owner, pod));
+                }
+            }
+            Change::Gone(object) => {
+                let uid = object.uid().unwrap_or_default();
+                if world.pods.get(&uid).is_some_and(|known| *known.workload == *key) {
+                    world.pods.remove(&uid);
+                }
+                follower.unresolved.remove(&uid);
+            }
+            Change::Listed(uids) => {
+                world.pods.retain(|uid, pod| *pod.workload != *key || uids.contains(uid));
+                follower.unresolved.retain(|uid, _| uids.contains(uid));
+                follower.listed.pods = true;
+            }
+        }
+    }
+
+    /// Whether the pods of a workload are followed.
+    pub fn follows(&self, key: &WorkloadKey) -> bool {
+        self.all.contains_key(key)
+    }
+
+    /// For a pod that nobody is followed for.
+    pub fn orphan(&mut self, object: &lean::Pod) -> Option<plan::Pod> {
+        let key = guess_workload(object)?;
+        Some(pod_for_planner(object, Arc::new(key), &mut self.names))
+    }
+}
+
+impl Follower {
+    fn is_complete(&self) -> bool {
+        let members = self.listed.pods && self.listed.replica_sets;
+        self.listed.workload && (self.uid.is_none() || members)
+    }
+
+    fn owns(&self, owner: &str) -> bool {
+        let via = match self.key.kind {
+            WorkloadKind::Deployment => self.replica_sets.get(owner).map(String::as_str),
+            WorkloadKind::StatefulSet | WorkloadKind::DaemonSet => Some(owner),
+        };
+        via.is_some() && via == self.uid.as_deref()
+    }
+
+    fn resolve(&mut self, world: &mut World) {
+        let waiting = std::mem::take(&mut self.unresolved);
+        for (uid, (owner, pod)) in waiting {
+            if self.owns(&owner) {
+                world.pods.insert(uid, pod);
+            } else {
+                self.unresolved.insert(uid, (owner, pod));
+            }
+        }
+    }
+}
+
+fn describe<K: lean::Workload>(change: Change<K>) -> WorkloadChange {
+    match change {
+        Change::Applied(object) => WorkloadChange::Applied {
+            uid: object.meta().uid.clone().unwrap_or_default(),
+            selector: object.selector(),
+            workload: object.for_planner(),
+        },
+        Change::Gone(_) => WorkloadChange::Gone,
+        Change::Listed(uids) => WorkloadChange::Listed { present: !uids.is_empty() },
+    }
+}
+
+fn key_of(object: &lean::DaemonSet) -> WorkloadKey {
+    WorkloadKey {
+        kind: lean::DaemonSet::KIND,
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
+    }
+}
+
+/// The workload of a pod that waits for an allocation nobody has any more. Only used to say whose it was:
+/// its owner makes a new one whoever that is.
+fn guess_workload(object: &lean::Pod) -> Option<WorkloadKey> {
+    let owner = lean::controller(&object.metadata)?;
+    let (kind, name) = match owner.kind.as_str() {
+        // A Deployment's ReplicaSets are named after it and the hash of their template.
+        "ReplicaSet" => (WorkloadKind::Deployment, owner.name.rsplit_once('-')?.0),
+        "StatefulSet" => (WorkloadKind::StatefulSet, &*owner.name),
+        _ => return None,
+    };
+    Some(WorkloadKey { kind, namespace: object.namespace().unwrap_or_default(), name: name.to_owned() })
+}
+
+fn pod_for_planner(object: &lean::Pod, workload: Arc<WorkloadKey>, names: &mut Names) -> plan::Pod {
+    plan::Pod {
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
+        workload,
+        node: object.node().map(|node| names.shared(node)),
+        finished: object.finished(),
+        ready: object.ready(),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        created: lean::created(&object.metadata),
+        injected: object.injected(),
+    }
+}

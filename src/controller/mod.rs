@@ -1,0 +1,313 @@
+//! The controller: observe, plan, act, publish.
+//!
+//! One task owns the world. Watches, readings of clouds and ends of writes arrive in its mailbox and
+//! change the world in place; then one plan is made for all of it, and what the plan says is begun,
+//! each thing in a task of its own that reports back to the mailbox. Nothing but the world is
+//! remembered, so that a crash anywhere is healed by observing and planning again.
+
+mod accounts;
+mod act;
+mod clock;
+mod events;
+mod followers;
+mod gauges;
+mod lean;
+mod names;
+mod publish;
+mod settings;
+mod state;
+mod turn;
+mod watch;
+mod writes;
+
+pub use settings::Settings;
+
+use crate::leader::{Command, Elector, LeaderToken, Standing};
+use accounts::Accounts;
+use anyhow::{Context as _, Result, bail};
+use clock::Clock;
+use followers::{Followers, WorkloadChange};
+use kube::runtime::watcher::Config;
+use kube::{Api, Client};
+use plan::{WorkloadKey, World};
+use publish::{Target, Writer, Written};
+use state::State;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use telemetry::controller::Metrics;
+use tokio::sync::{mpsc, watch as watching};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use watch::{Change, Watching, watch};
+use writes::Writes;
+
+/// How many messages may wait before those who send them do.
+const MAILBOX: usize = 4096;
+
+/// What can happen.
+enum Message {
+    Allocation(Change<lean::Allocation>),
+    Node(Change<lean::Node>),
+    DaemonSet(Change<lean::DaemonSet>),
+    Unscheduled(Change<lean::Pod>),
+    Workload(WorkloadKey, WorkloadChange),
+    ReplicaSet(WorkloadKey, Change<lean::ReplicaSet>),
+    Pod(WorkloadKey, Change<lean::Pod>),
+    Read(accounts::Read),
+    StepEnded(act::Outcome),
+    Written(Target, Written),
+}
+
+/// What the rest of the process may know of the controller.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pulse {
+    /// What is not known yet; `None`: everything is.
+    pub missing: Option<String>,
+    /// How often the loop has turned.
+    pub turns: u64,
+    /// This replica leads.
+    pub leading: bool,
+}
+
+/// The controller.
+pub struct Controller {
+    settings: Settings,
+    state: State,
+    accounts: Accounts,
+    writes: Writes,
+    writer: Writer,
+    token: LeaderToken,
+    clock: Clock,
+    metrics: Metrics,
+    gauges: gauges::Gauges,
+    mailbox: mpsc::Receiver<Message>,
+    tasks: JoinSet<()>,
+    /// When each address was last read because of a write.
+    verified: BTreeMap<IpAddr, Instant>,
+    standing: watching::Receiver<Standing>,
+    tell_elector: mpsc::Sender<Command>,
+    /// The lease is to be given up as soon as nothing is under way.
+    giving_up: Option<Command>,
+    pulse: watching::Sender<Pulse>,
+    _watches: [Watching; 4],
+}
+
+/// Runs until `stop` is cancelled (then the lease is released and it ends well) or the lease is lost.
+pub async fn run(
+    settings: Settings,
+    client: Client,
+    connect: Arc<dyn cloud::Connect>,
+    metrics: Metrics,
+    pulse: watching::Sender<Pulse>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let (elector, standing, tell_elector, token) = Elector::new(
+        client.clone(),
+        &settings.namespace,
+        &settings.lease_name,
+        settings.identity.clone(),
+        settings.timings,
+    );
+    let electing = tokio::spawn(elector.run());
+    let controller =
+        Controller::new(settings, client, connect, metrics, pulse, standing, tell_elector, token);
+    let ended = controller.turn_until(stop).await;
+    if ended.is_ok() {
+        // It is told to stop by now, and releases what it holds.
+        electing.await.context("the election ended badly")?;
+    } else {
+        electing.abort();
+    }
+    ended
+}
+
+impl Controller {
+    #[allow(clippy::too_many_arguments)] // parts that are made in one place, and nowhere else
+    fn new(
+        settings: Settings,
+        client: Client,
+        connect: Arc<dyn cloud::Connect>,
+        metrics: Metrics,
+        pulse: watching::Sender<Pulse>,
+        standing: watching::Receiver<Standing>,
+        tell_elector: mpsc::Sender<Command>,
+        token: LeaderToken,
+    ) -> Self {
+        let (send, mailbox) = mpsc::channel(MAILBOX);
+        let clock = Clock::new();
+        let world = World {
+            own_node: settings.own_node.clone(),
+            excluded_namespaces: settings.excluded_namespaces(),
+            ..World::default()
+        };
+        let writer = Writer {
+            client: client.clone(),
+            token: token.clone(),
+            timeout: settings.timings.request(),
+            mailbox: send.clone(),
+            recorder: settings.recorder(client.clone()),
+        };
+        Self {
+            state: State::new(world, Followers::new(client.clone(), send.clone(), metrics.clone())),
+            accounts: Accounts::new(connect, send.clone(), clock, metrics.clone()),
+            writes: Writes::default(),
+            gauges: gauges::Gauges::new(metrics.clone(), &settings),
+            _watches: watches(&client, &send, &metrics),
+            writer,
+            token,
+            clock,
+            metrics,
+            mailbox,
+            tasks: JoinSet::new(),
+            verified: BTreeMap::new(),
+            standing,
+            tell_elector,
+            giving_up: None,
+            pulse,
+            settings,
+        }
+    }
+
+    /// The loop.
+    async fn turn_until(mut self, stop: CancellationToken) -> Result<()> {
+        let mut wake = Instant::now();
+        let mut stopping = None;
+        loop {
+            tokio::select! {
+                Some(message) = self.mailbox.recv() => {
+                    let mut changed = self.take(message);
+                    while let Ok(message) = self.mailbox.try_recv() {
+                        changed |= self.take(message);
+                    }
+                    if !changed {
+                        continue;
+                    }
+                }
+                () = tokio::time::sleep_until(wake) => {}
+                Ok(()) = self.standing.changed() => self.stand()?,
+                () = stop.cancelled(), if stopping.is_none() => {
+                    info!("stopping: what is under way ends first");
+                    stopping = Some(Instant::now() + self.settings.grace);
+                    self.giving_up = Some(Command::Stop);
+                }
+            }
+            self.reap()?;
+            wake = self.turn();
+            if let Some(by) = stopping {
+                wake = wake.min(by);
+                if self.is_idle() || Instant::now() >= by {
+                    let _ = self.tell_elector.send(Command::Stop).await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Whether nothing that we began is under way.
+    fn is_idle(&self) -> bool {
+        self.state.world.in_flight.is_empty() && !self.writes.any_under_way()
+    }
+
+    /// A task that panicked is a bug of ours, and half of what it was to do may be done: begin anew.
+    fn reap(&mut self) -> Result<()> {
+        while let Some(ended) = self.tasks.try_join_next() {
+            ended.context("a task ended badly")?;
+        }
+        Ok(())
+    }
+
+    /// The lease changed hands.
+    fn stand(&mut self) -> Result<()> {
+        let standing = *self.standing.borrow_and_update();
+        match standing {
+            Standing::Standby => self.giving_up = None,
+            Standing::Lost => bail!("the lease is lost; another replica leads or will"),
+            Standing::Leading { epoch, nobody_took_it } => {
+                let world = &mut self.state.world;
+                world.epoch = epoch;
+                world.nobody_took_the_lease = nobody_took_it;
+                world.last_write.clear();
+                world.failures.clear();
+                self.accounts.forget(world);
+                self.state.reshaped = true;
+                self.metrics.lease_transitions.with_label_values::<&str>(&[]).inc();
+                self.finish_restorations();
+            }
+        }
+        Ok(())
+    }
+
+    fn is_leading(&self) -> bool {
+        matches!(*self.standing.borrow(), Standing::Leading { .. })
+    }
+
+    /// Takes a message into the world; whether a plan is due.
+    fn take(&mut self, message: Message) -> bool {
+        let world = &mut self.state.world;
+        match message {
+            Message::Allocation(change) => return self.state.allocation(change),
+            Message::Node(change) => return self.take_node(change),
+            Message::DaemonSet(change) => self.state.daemon_set(change),
+            Message::Unscheduled(change) => return self.state.unscheduled(change),
+            Message::Workload(key, change) => self.state.followers.workload(&key, change, world),
+            Message::ReplicaSet(key, change) => self.state.followers.replica_set(&key, change, world),
+            Message::Pod(key, change) => self.state.followers.pod(&key, change, world),
+            Message::Read(read) => self.accounts.apply(read, world),
+            Message::StepEnded(outcome) => self.step_ended(&outcome),
+            Message::Written(target, written) => self.written(target, written),
+        }
+        true
+    }
+
+    /// A node in trouble makes what the cloud says of its instance worth asking for.
+    fn take_node(&mut self, change: Change<lean::Node>) -> bool {
+        let name = match &change {
+            Change::Applied(object) => kube::ResourceExt::name_any(object),
+            Change::Gone(_) | Change::Listed(_) => return self.state.node(change),
+        };
+        let was_ready = self.state.world.nodes.get(&name).is_none_or(|node| node.ready);
+        let changed = self.state.node(change);
+        if let Some(node) = self.state.world.nodes.get(&name).filter(|node| was_ready && !node.ready) {
+            self.accounts.hurry(&node.provider_id);
+        }
+        changed
+    }
+
+    fn written(&mut self, target: Target, written: Written) {
+        let outcome = match &written {
+            Written::Done => "done",
+            Written::Conflict => "conflict",
+            Written::Refused => "refused",
+            Written::Failed(message) => {
+                warn!("{target:?} could not be written: {message}");
+                "failed"
+            }
+        };
+        self.metrics.kubernetes_writes.with_label_values(&[target.kind(), outcome]).inc();
+        self.writes.ended(target, &written);
+    }
+}
+
+/// What is watched whatever allocations refer to.
+fn watches(client: &Client, mailbox: &mpsc::Sender<Message>, metrics: &Metrics) -> [Watching; 4] {
+    // Injected pods that wait for a node are few wherever one looks; those of gone allocations have
+    // nobody else to ask for them.
+    let waiting = Config::default().fields("spec.nodeName=,status.phase=Pending");
+    let (all, send, metrics) = (Config::default, || mailbox.clone(), || metrics.clone());
+    [
+        watch(Api::all(client.clone()), all(), send(), metrics(), Message::Allocation),
+        watch(Api::all(client.clone()), all(), send(), metrics(), Message::Node),
+        watch(Api::all(client.clone()), all(), send(), metrics(), Message::DaemonSet),
+        watch(Api::all(client.clone()), waiting, send(), metrics(), Message::Unscheduled),
+    ]
+}
+
+/// How long a task of ours may hold up the end of the process.
+pub const GRACE: Duration = Duration::from_secs(25);
+
+/// Names that are used together.
+type Addresses = BTreeSet<IpAddr>;

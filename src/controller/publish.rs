@@ -1,0 +1,246 @@
+//! Writes to the API server: each checks the lease, none lasts longer than the lease's margin.
+
+use super::lean;
+use super::watch::Change;
+use super::{Message, events};
+use crate::leader::LeaderToken;
+use crds::{
+    ANNOTATION_RESERVED_IP, FIELD_MANAGER, FINALIZER, LABEL_ALLOCATION, LABEL_READY, NetIPAllocationStatus,
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
+use kube::core::DynamicObject;
+use kube::runtime::events::Recorder;
+use kube::{Api, Client};
+use plan::{NodeMarks, TemplateChange, WorkloadKey};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tracing::{debug, info};
+
+/// What is written; one write of each at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// Status or finalizer of an allocation.
+    Allocation(String),
+    /// Labels and annotation of a node.
+    Node(String),
+    /// A pod by UID.
+    Pod(String),
+    /// A DaemonSet's template.
+    Template(WorkloadKey),
+}
+
+impl Target {
+    /// As in metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Allocation(_) => "allocation",
+            Self::Node(_) => "node",
+            Self::Pod(_) => "pod",
+            Self::Template(_) => "template",
+        }
+    }
+}
+
+/// How a write ended.
+#[derive(Debug)]
+pub enum Written {
+    Done,
+    /// The object changed meanwhile, or is gone: what is there now has to be looked at.
+    Conflict,
+    /// A disruption budget does not allow it now.
+    Refused,
+    Failed(String),
+}
+
+/// Everything that a write needs.
+#[derive(Clone)]
+pub struct Writer {
+    pub client: Client,
+    pub token: LeaderToken,
+    pub timeout: Duration,
+    pub mailbox: mpsc::Sender<Message>,
+    pub recorder: Recorder,
+}
+
+impl Writer {
+    /// Does the write and reports how it ended.
+    pub async fn run<F: Future<Output = kube::Result<()>>>(self, target: Target, write: F) {
+        let written = if self.token.may_write() {
+            match tokio::time::timeout(self.timeout, write).await {
+                Ok(result) => outcome(&target, result),
+                Err(_) => Written::Failed("the API server did not answer in time".to_owned()),
+            }
+        } else {
+            Written::Failed("the lease is in doubt".to_owned())
+        };
+        let _ = self.mailbox.send(Message::Written(target, written)).await;
+    }
+
+    async fn applied(&self, object: Message) {
+        let _ = self.mailbox.send(object).await;
+    }
+
+    /// Writes the status, if the object is still the one that the status was made for.
+    pub async fn status(
+        &self,
+        name: &str,
+        version: &str,
+        before: NetIPAllocationStatus,
+        status: NetIPAllocationStatus,
+    ) -> kube::Result<()> {
+        let api: Api<lean::Allocation> = Api::all(self.client.clone());
+        let patch = patch(json!([
+            { "op": "replace", "path": "/metadata/resourceVersion", "value": version },
+            { "op": "add", "path": "/status", "value": status },
+        ]));
+        let object = api.patch_status(name, &PatchParams::default(), &patch).await?;
+        let reference = events::reference(&object.metadata);
+        self.applied(Message::Allocation(Change::Applied(object))).await;
+        let recorder = self.recorder.clone();
+        // An event that is late or lost holds up nothing.
+        tokio::spawn(async move { events::publish(&recorder, &reference, &before, &status).await });
+        Ok(())
+    }
+
+    /// Adds or removes the finalizer.
+    pub async fn finalizer(&self, name: &str, present: bool) -> kube::Result<()> {
+        let api: Api<lean::Allocation> = Api::all(self.client.clone());
+        let current = api.get(name).await?;
+        let version = current.metadata.resource_version;
+        let mut finalizers = current.metadata.finalizers.unwrap_or_default();
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+        if present {
+            finalizers.push(FINALIZER.to_owned());
+        }
+        let patch = patch(json!([
+            { "op": "replace", "path": "/metadata/resourceVersion", "value": version },
+            { "op": "add", "path": "/metadata/finalizers", "value": finalizers },
+        ]));
+        let object = api.patch(name, &PatchParams::default(), &patch).await?;
+        // An object whose last finalizer goes is gone with it; the watch says so.
+        if present {
+            self.applied(Message::Allocation(Change::Applied(object))).await;
+        }
+        Ok(())
+    }
+
+    /// Sets our marks on a node by server-side apply, or removes them one by one: apply would leave what
+    /// somebody else also wrote.
+    pub async fn marks(&self, wanted: &NodeMarks, node: &plan::Node) -> kube::Result<()> {
+        let api: Api<lean::Node> = Api::all(self.client.clone());
+        let object = match &wanted.marks {
+            Some((allocation, address)) => {
+                let apply = json!({
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "metadata": {
+                        "name": wanted.node,
+                        "uid": wanted.uid,
+                        "labels": { LABEL_READY: "true", LABEL_ALLOCATION: allocation },
+                        "annotations": { ANNOTATION_RESERVED_IP: address.to_string() },
+                    },
+                });
+                let parameters = PatchParams::apply(FIELD_MANAGER).force();
+                api.patch(&wanted.node, &parameters, &Patch::Apply(&apply)).await?
+            }
+            None => {
+                let patch = patch(removal(wanted, node));
+                api.patch(&wanted.node, &PatchParams::default(), &patch).await?
+            }
+        };
+        info!(node = wanted.node, marks = ?wanted.marks, "marked");
+        self.applied(Message::Node(Change::Applied(object))).await;
+        Ok(())
+    }
+
+    /// Evicts a pod, honouring disruption budgets.
+    pub async fn evict(&self, eviction: &plan::Eviction) -> kube::Result<()> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &eviction.namespace);
+        let parameters = EvictParams { delete_options: Some(only(&eviction.uid)), ..EvictParams::default() };
+        api.evict(&eviction.name, &parameters).await?;
+        info!(
+            pod = eviction.name,
+            namespace = eviction.namespace,
+            cause = eviction.cause.as_str(),
+            "evicted"
+        );
+        Ok(())
+    }
+
+    /// Deletes a pod that never ran.
+    pub async fn delete(&self, eviction: &plan::Eviction) -> kube::Result<()> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &eviction.namespace);
+        api.delete(&eviction.name, &only(&eviction.uid)).await?;
+        info!(
+            pod = eviction.name,
+            namespace = eviction.namespace,
+            cause = eviction.cause.as_str(),
+            "deleted"
+        );
+        Ok(())
+    }
+
+    /// Puts the requirement into a DaemonSet's template, or takes it out.
+    pub async fn template(&self, change: &TemplateChange) -> kube::Result<()> {
+        let resource = kube::api::ApiResource::erase::<k8s_openapi::api::apps::v1::DaemonSet>(&());
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &change.workload.namespace, &resource);
+        let current = api.get(&change.workload.name).await?;
+        let version = current.metadata.resource_version.clone();
+        let object = serde_json::to_value(&current).map_err(kube::Error::SerdeError)?;
+        let operations = webhook::workload::set_daemon_set(&object, &change.names);
+        if operations.0.is_empty() {
+            debug!("the template of {} is as it should be", change.workload.name);
+            return Ok(());
+        }
+        let mut all = vec![json!({ "op": "replace", "path": "/metadata/resourceVersion", "value": version })];
+        let operations = serde_json::to_value(&operations).map_err(kube::Error::SerdeError)?;
+        all.extend(operations.as_array().into_iter().flatten().cloned());
+        api.patch(&change.workload.name, &PatchParams::default(), &patch(Value::Array(all))).await?;
+        info!(daemon_set = change.workload.name, names = ?change.names, "template changed");
+        Ok(())
+    }
+}
+
+fn outcome(target: &Target, result: kube::Result<()>) -> Written {
+    match result {
+        Ok(()) => Written::Done,
+        Err(kube::Error::Api(status)) => match status.code {
+            // 422: a `test` in a patch failed.
+            404 | 409 | 422 => Written::Conflict,
+            429 if matches!(target, Target::Pod(_)) => Written::Refused,
+            _ => Written::Failed(status.message.clone()),
+        },
+        Err(error) => Written::Failed(error.to_string()),
+    }
+}
+
+fn only(uid: &str) -> DeleteParams {
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
+}
+
+/// Removes the marks that are there, if they are still what was seen.
+fn removal(wanted: &NodeMarks, node: &plan::Node) -> Value {
+    let mut operations = vec![json!({ "op": "test", "path": "/metadata/uid", "value": wanted.uid })];
+    let marks = [
+        ("labels", LABEL_READY, node.labels.ready()),
+        ("labels", LABEL_ALLOCATION, node.labels.allocation()),
+        ("annotations", ANNOTATION_RESERVED_IP, node.reserved_ip.as_deref()),
+    ];
+    for (field, key, value) in marks {
+        if let Some(value) = value {
+            let path = format!("/metadata/{field}/{}", key.replace('~', "~0").replace('/', "~1"));
+            operations.push(json!({ "op": "test", "path": path, "value": value }));
+            operations.push(json!({ "op": "remove", "path": path }));
+        }
+    }
+    Value::Array(operations)
+}
+
+/// Our patches are well formed; an empty one would be refused by the API server, and reported.
+fn patch(operations: Value) -> Patch<Value> {
+    Patch::Json::<Value>(serde_json::from_value(operations).unwrap_or_default())
+}

@@ -1,0 +1,199 @@
+//! Everything that the controller knows: one world, updated in place by what the watches say.
+
+use super::followers::Followers;
+use super::lean;
+use super::watch::Change;
+use kube::ResourceExt as _;
+use plan::{WorkloadKey, World};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The world and how far it can be trusted.
+pub struct State {
+    pub world: World,
+    pub followers: Followers,
+    /// Versions of the objects in the world: an event that was overtaken by our own write is dropped.
+    allocation_versions: BTreeMap<String, (u64, String)>,
+    node_versions: BTreeMap<String, u64>,
+    /// Unscheduled pods that carry an injected requirement, by UID. Those of workloads that no allocation
+    /// refers to are in the world because of it.
+    waiting: BTreeMap<String, plan::Pod>,
+    pub listed: Listed,
+    /// The set of nodes, addresses or workloads changed: what to ask the clouds for has to be worked out
+    /// anew.
+    pub reshaped: bool,
+}
+
+/// Which lists are complete.
+#[derive(Debug, Default)]
+pub struct Listed {
+    pub allocations: bool,
+    pub nodes: bool,
+    pub daemon_sets: bool,
+    pub unscheduled: bool,
+}
+
+impl State {
+    pub fn new(world: World, followers: Followers) -> Self {
+        Self {
+            world,
+            followers,
+            allocation_versions: BTreeMap::new(),
+            node_versions: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            listed: Listed::default(),
+            reshaped: true,
+        }
+    }
+
+    /// What is not known yet; `None`: everything is, and a plan may be made.
+    pub fn missing(&self) -> Option<String> {
+        let Listed { allocations, nodes, daemon_sets, unscheduled } = self.listed;
+        let lists = [
+            (allocations, "NetIPAllocations"),
+            (nodes, "nodes"),
+            (daemon_sets, "DaemonSets"),
+            (unscheduled, "unscheduled pods"),
+        ];
+        let missing = lists.iter().find(|(listed, _)| !listed).map(|(_, what)| (*what).to_owned());
+        missing.or_else(|| self.followers.missing())
+    }
+
+    /// The version that a write of the allocation has to find.
+    pub fn version(&self, allocation: &str) -> Option<&str> {
+        self.allocation_versions.get(allocation).map(|(_, text)| text.as_str())
+    }
+
+    /// Whether anything changed.
+    pub fn allocation(&mut self, change: Change<lean::Allocation>) -> bool {
+        match change {
+            Change::Applied(object) => {
+                let (name, version) = (object.name_any(), lean::version(&object.metadata));
+                let known = self.allocation_versions.get(&name).map(|(version, _)| *version);
+                if known.is_some_and(|known| known >= version) {
+                    return false;
+                }
+                let text = object.metadata.resource_version.clone().unwrap_or_default();
+                self.allocation_versions.insert(name.clone(), (version, text));
+                let allocation = object.for_planner();
+                let before = self.world.allocations.insert(name, allocation.clone());
+                self.reshaped |= before.is_none_or(|before| before.spec != allocation.spec);
+            }
+            Change::Gone(object) => {
+                self.forget_allocation(&object.name_any(), &object.uid().unwrap_or_default());
+            }
+            Change::Listed(uids) => {
+                self.listed.allocations = true;
+                let gone = |object: &plan::Allocation| !uids.contains(&object.uid);
+                let world = self.world.allocations.iter();
+                let gone: Vec<_> = world
+                    .filter(|(_, object)| gone(object))
+                    .map(|(n, o)| (n.clone(), o.uid.clone()))
+                    .collect();
+                for (name, uid) in gone {
+                    self.forget_allocation(&name, &uid);
+                }
+            }
+        }
+        self.follow_workloads();
+        true
+    }
+
+    fn forget_allocation(&mut self, name: &str, uid: &str) {
+        if self.world.allocations.get(name).is_some_and(|known| known.uid == uid) {
+            self.world.allocations.remove(name);
+            self.allocation_versions.remove(name);
+            self.reshaped = true;
+        }
+    }
+
+    fn follow_workloads(&mut self) {
+        if self.reshaped && self.listed.allocations {
+            let specs = self.world.allocations.values().filter_map(|object| object.spec.as_ref().ok());
+            let wanted: BTreeSet<WorkloadKey> = specs.filter_map(|spec| spec.workload.clone()).collect();
+            self.followers.follow(&wanted, &mut self.world);
+            for (uid, pod) in &self.waiting {
+                if !self.followers.follows(&pod.workload) {
+                    self.world.pods.entry(uid.clone()).or_insert_with(|| pod.clone());
+                }
+            }
+        }
+    }
+
+    /// Whether anything changed that matters: a heartbeat does not.
+    pub fn node(&mut self, change: Change<lean::Node>) -> bool {
+        match change {
+            Change::Applied(object) => {
+                let (name, version) = (object.name_any(), lean::version(&object.metadata));
+                if self.node_versions.get(&name).is_some_and(|known| *known >= version) {
+                    return false;
+                }
+                self.node_versions.insert(name.clone(), version);
+                let node = object.for_planner();
+                let before = self.world.nodes.get(&name);
+                if before == Some(&node) {
+                    return false;
+                }
+                self.reshaped = true;
+                self.world.nodes.insert(name, node);
+            }
+            Change::Gone(object) => {
+                let name = object.name_any();
+                let uid = object.uid().unwrap_or_default();
+                if self.world.nodes.get(&name).is_none_or(|known| known.uid != uid) {
+                    return false;
+                }
+                self.forget_node(&name);
+            }
+            Change::Listed(uids) => {
+                self.listed.nodes = true;
+                let world = self.world.nodes.iter();
+                let gone: Vec<_> = world
+                    .filter(|(_, node)| !uids.contains(&node.uid))
+                    .map(|(name, _)| name.clone())
+                    .collect();
+                gone.iter().for_each(|name| self.forget_node(name));
+            }
+        }
+        true
+    }
+
+    fn forget_node(&mut self, name: &str) {
+        self.world.nodes.remove(name);
+        self.node_versions.remove(name);
+        self.reshaped = true;
+    }
+
+    pub fn daemon_set(&mut self, change: Change<lean::DaemonSet>) {
+        self.listed.daemon_sets |= matches!(change, Change::Listed(_));
+        self.followers.daemon_set(change, &mut self.world);
+    }
+
+    /// Pods that wait for an allocation which may be gone.
+    pub fn unscheduled(&mut self, change: Change<lean::Pod>) -> bool {
+        match change {
+            Change::Applied(object) => {
+                let uid = object.uid().unwrap_or_default();
+                let Some(pod) = self.followers.orphan(&object).filter(|pod| pod.injected.is_some()) else {
+                    return false;
+                };
+                if !self.followers.follows(&pod.workload) {
+                    self.world.pods.insert(uid.clone(), pod.clone());
+                }
+                self.waiting.insert(uid, pod);
+            }
+            Change::Gone(object) => self.forget_waiting(&object.uid().unwrap_or_default()),
+            Change::Listed(uids) => {
+                self.listed.unscheduled = true;
+                let gone: Vec<_> = self.waiting.keys().filter(|uid| !uids.contains(*uid)).cloned().collect();
+                gone.iter().for_each(|uid| self.forget_waiting(uid));
+            }
+        }
+        true
+    }
+
+    fn forget_waiting(&mut self, uid: &str) {
+        if self.waiting.remove(uid).is_some_and(|pod| !self.followers.follows(&pod.workload)) {
+            self.world.pods.remove(uid);
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! A cloud in memory, with every call on record, faults by script, and an eye on what must never happen.
+
+use async_trait::async_trait;
+use cloud::{
+    Account, AddressState, Ask, Call, Class, Cloud, Connect, Error, InstanceState, Provider, Reading, Refusal,
+};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A call, as it was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    pub verb: Verb,
+    /// `None`: a batch.
+    pub address: Option<IpAddr>,
+    pub instance: String,
+    pub answer: Result<(), Class>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    Read,
+    Preflight,
+    Attach,
+    Detach,
+    Restore,
+}
+
+/// What goes wrong with a call.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// Nothing happens, and this is said.
+    Error(Class),
+    /// It happens, and the answer is lost.
+    LostReply,
+    /// It takes so long.
+    Delay(Duration),
+}
+
+/// Faults for the calls that match, so many times.
+struct Script {
+    verb: Verb,
+    address: Option<IpAddr>,
+    fault: Fault,
+    times: usize,
+}
+
+#[derive(Default)]
+struct State {
+    /// Who holds each address, and the how-manieth attachment it is.
+    addresses: BTreeMap<IpAddr, Option<(String, u64)>>,
+    instances: BTreeMap<String, InstanceState>,
+    attachments: u64,
+    calls: Vec<Recorded>,
+    scripts: Vec<Script>,
+    violations: Vec<String>,
+    latency: Duration,
+}
+
+/// The cloud; clones are the same one.
+#[derive(Clone, Default)]
+pub struct Memory {
+    state: Arc<Mutex<State>>,
+    /// To see what the API server shows at the moment of a call.
+    client: Option<Client>,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Memory")
+    }
+}
+
+impl Memory {
+    pub fn new(client: Client) -> Self {
+        Self { client: Some(client), ..Self::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub fn add_address(&self, address: IpAddr) {
+        self.state().addresses.insert(address, None);
+    }
+
+    pub fn add_instance(&self, provider_id: &str) {
+        self.state().instances.insert(provider_id.to_owned(), InstanceState::Running { refuses: None });
+    }
+
+    /// Sets what the cloud says of an instance; one that ends loses its address.
+    pub fn set_instance(&self, provider_id: &str, instance: InstanceState) {
+        let mut state = self.state();
+        if matches!(instance, InstanceState::NotFound) {
+            for holder in state.addresses.values_mut() {
+                if holder.as_ref().is_some_and(|(held_by, _)| held_by == provider_id) {
+                    *holder = None;
+                }
+            }
+        }
+        state.instances.insert(provider_id.to_owned(), instance);
+    }
+
+    /// Somebody else attaches an address.
+    pub fn attach_by_hand(&self, address: IpAddr, provider_id: &str) {
+        let mut state = self.state();
+        state.attachments += 1;
+        let number = state.attachments;
+        state.addresses.insert(address, Some((provider_id.to_owned(), number)));
+    }
+
+    pub fn set_latency(&self, latency: Duration) {
+        self.state().latency = latency;
+    }
+
+    /// The next so many calls of that kind (for that address, if one is given) go wrong like this.
+    pub fn script(&self, verb: Verb, address: Option<IpAddr>, times: usize, fault: Fault) {
+        self.state().scripts.push(Script { verb, address, fault, times });
+    }
+
+    /// Whatever was scripted and has not happened does not happen any more.
+    pub fn heal(&self, address: Option<IpAddr>) {
+        self.state().scripts.retain(|script| script.address != address);
+    }
+
+    pub fn holder(&self, address: IpAddr) -> Option<String> {
+        self.state().addresses.get(&address).cloned().flatten().map(|(holder, _)| holder)
+    }
+
+    pub fn calls(&self) -> Vec<Recorded> {
+        self.state().calls.clone()
+    }
+
+    /// Calls that changed something of an address, or tried to.
+    pub fn writes(&self, address: IpAddr) -> Vec<(Verb, String)> {
+        let writes = |call: &Recorded| matches!(call.verb, Verb::Attach | Verb::Detach);
+        let of = |call: &Recorded| call.address == Some(address) && writes(call);
+        self.calls().into_iter().filter(of).map(|call| (call.verb, call.instance)).collect()
+    }
+
+    pub fn reads(&self) -> usize {
+        self.state().calls.iter().filter(|call| call.verb == Verb::Read).count()
+    }
+
+    /// What must never happen, and did.
+    pub fn violations(&self) -> Vec<String> {
+        self.state().violations.clone()
+    }
+
+    /// The fault that a script has for this call.
+    fn fault(&self, verb: Verb, addresses: &BTreeSet<IpAddr>) -> Option<Fault> {
+        let mut state = self.state();
+        let matches = |script: &Script| {
+            script.times > 0
+                && script.verb == verb
+                && script.address.is_none_or(|address| addresses.contains(&address))
+        };
+        let script = state.scripts.iter_mut().find(|script| matches(script))?;
+        script.times -= 1;
+        Some(script.fault.clone())
+    }
+
+    fn record(&self, verb: Verb, address: Option<IpAddr>, instance: &str, answer: Result<(), Class>) {
+        self.state().calls.push(Recorded { verb, address, instance: instance.to_owned(), answer });
+    }
+
+    fn violation(&self, what: String) {
+        self.state().violations.push(what);
+    }
+
+    /// Marks are off before an address leaves its node (invariant I5).
+    async fn check_marks_are_off(&self, address: IpAddr, instance: &str) {
+        let Some(client) = &self.client else { return };
+        let nodes: Api<Node> = Api::all(client.clone());
+        let Ok(list) = nodes.list(&kube::api::ListParams::default()).await else { return };
+        for node in list {
+            let of_instance =
+                node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == Some(instance);
+            let marked = node
+                .metadata
+                .annotations
+                .iter()
+                .flatten()
+                .any(|(key, value)| key == crds::ANNOTATION_RESERVED_IP && *value == address.to_string());
+            let ready = node.metadata.labels.iter().flatten().any(|(key, _)| key == crds::LABEL_READY);
+            if of_instance && marked && ready {
+                let name = node.metadata.name.clone().unwrap_or_default();
+                self.violation(format!("{address} was taken from {name}, which is still marked"));
+            }
+        }
+    }
+
+    /// A write: faults, the fence, then the change itself.
+    async fn write(
+        &self,
+        verb: Verb,
+        address: IpAddr,
+        instance: &str,
+        call: &Call<'_>,
+        change: impl FnOnce(&mut State) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let fault = self.fault(verb, &BTreeSet::from([address]));
+        let latency = self.state().latency;
+        tokio::time::sleep(latency).await;
+        if let Some(Fault::Delay(delay)) = &fault {
+            tokio::time::sleep(*delay).await;
+        }
+        if Instant::now() > call.deadline {
+            self.violation(format!("{verb:?} of {address} was sent after its deadline"));
+        }
+        let answer = match (call.check(), fault) {
+            (Err(fenced), _) => Err(fenced),
+            (Ok(()), Some(Fault::Error(class))) => Err(Error::new(class, format!("scripted: {class:?}"))),
+            (Ok(()), fault) => {
+                let done = change(&mut self.state());
+                match fault {
+                    Some(Fault::LostReply) => Err(Error::new(Class::Transient, "the connection was lost")),
+                    _ => done,
+                }
+            }
+        };
+        let recorded = answer.as_ref().map(|()| ()).map_err(|error| error.class);
+        self.record(verb, Some(address), instance, recorded);
+        answer
+    }
+}
+
+#[async_trait]
+impl Provider for Memory {
+    async fn read(&self, ask: &Ask, _deadline: Instant) -> Reading {
+        let fault = self.fault(Verb::Read, &ask.addresses);
+        let latency = self.state().latency;
+        tokio::time::sleep(latency).await;
+        if let Some(Fault::Delay(delay)) = &fault {
+            tokio::time::sleep(*delay).await;
+        }
+        let unknown = match fault {
+            Some(Fault::Error(class)) => Some(Error::new(class, format!("scripted: {class:?}"))),
+            Some(Fault::LostReply) => Some(Error::new(Class::Transient, "the connection was lost")),
+            _ => None,
+        };
+        self.record(Verb::Read, None, "", unknown.as_ref().map_or(Ok(()), |error| Err(error.class)));
+        let state = self.state();
+        let address = |address: &IpAddr| match (&unknown, state.addresses.get(address)) {
+            (Some(error), _) => AddressState::Unknown(error.clone()),
+            (None, None) => AddressState::NotFound,
+            (None, Some(None)) => AddressState::Free { token: "free".to_owned() },
+            (None, Some(Some((holder, number)))) => {
+                AddressState::Attached { provider_id: holder.clone(), token: number.to_string() }
+            }
+        };
+        let instance = |id: &String| match &unknown {
+            Some(error) => InstanceState::Unknown(error.clone()),
+            None => state.instances.get(id).cloned().unwrap_or(InstanceState::NotFound),
+        };
+        Reading {
+            addresses: ask.addresses.iter().map(|a| (*a, address(a))).collect(),
+            instances: ask.instances.iter().map(|id| (id.clone(), instance(id))).collect(),
+        }
+    }
+
+    async fn preflight(&self, address: IpAddr, instance: &str, _: Instant) -> Result<(), Error> {
+        let fault = self.fault(Verb::Preflight, &BTreeSet::from([address]));
+        let answer = match (fault, self.state().instances.get(instance)) {
+            (Some(Fault::Error(class)), _) => Err(Error::new(class, format!("scripted: {class:?}"))),
+            (_, Some(InstanceState::Running { refuses: None })) => Ok(()),
+            _ => Err(Error::new(Class::Permanent, "the instance cannot take it")),
+        };
+        let recorded = answer.as_ref().map(|()| ()).map_err(|error| error.class);
+        self.record(Verb::Preflight, Some(address), instance, recorded);
+        answer
+    }
+
+    async fn attach(&self, address: IpAddr, instance: &str, _: &str, call: &Call<'_>) -> Result<(), Error> {
+        let id = instance.to_owned();
+        self.write(Verb::Attach, address, instance, call, move |state| {
+            let second = state.addresses.iter().find(|(other, holder)| {
+                **other != address && holder.as_ref().is_some_and(|(holder, _)| *holder == id)
+            });
+            if let Some((other, _)) = second {
+                let what = format!("{address} was sent to {id}, which holds {other}");
+                state.violations.push(what);
+                return Err(Error::new(Class::Conflict, "the instance holds another address"));
+            }
+            match state.addresses.get(&address) {
+                None => Err(Error::new(Class::Permanent, "no such address")),
+                Some(Some((holder, _))) if *holder == id => Ok(()),
+                Some(Some((holder, _))) => {
+                    let message = format!("{address} is on {holder}");
+                    Err(Error::new(Class::Conflict, message))
+                }
+                Some(None) => {
+                    state.attachments += 1;
+                    let number = state.attachments;
+                    state.addresses.insert(address, Some((id, number)));
+                    Ok(())
+                }
+            }
+        })
+        .await
+    }
+
+    async fn detach(
+        &self,
+        address: IpAddr,
+        instance: &str,
+        token: &str,
+        call: &Call<'_>,
+    ) -> Result<(), Error> {
+        self.check_marks_are_off(address, instance).await;
+        let (id, token) = (instance.to_owned(), token.to_owned());
+        self.write(Verb::Detach, address, instance, call, move |state| {
+            match state.addresses.get(&address).cloned().flatten() {
+                None => Ok(()),
+                Some((holder, number)) if holder == id && number.to_string() == token => {
+                    state.addresses.insert(address, None);
+                    Ok(())
+                }
+                Some(_) => Err(Error::new(Class::Conflict, "it is attached otherwise by now")),
+            }
+        })
+        .await
+    }
+
+    async fn restore(&self, instance: &str, token: &str, _: &Call<'_>) -> Result<(), Error> {
+        self.record(Verb::Restore, None, &format!("{instance} {token}"), Ok(()));
+        Ok(())
+    }
+}
+
+impl Connect for Memory {
+    fn accounts(&self, cloud: Cloud, provider_ids: &[&str], region: Option<&str>) -> BTreeSet<Account> {
+        let mut accounts: BTreeSet<Account> =
+            provider_ids.iter().filter_map(|id| self.account_of(id)).collect();
+        if let (Cloud::Aws, Some(region)) = (cloud, region) {
+            accounts.insert(Account { cloud, scope: region.to_owned() });
+        }
+        accounts
+    }
+
+    fn account_of(&self, provider_id: &str) -> Option<Account> {
+        let mut parts = provider_id.split('/');
+        let cloud = match parts.next()? {
+            "gce:" => Cloud::Gcp,
+            "aws:" => Cloud::Aws,
+            "azure:" => Cloud::Azure,
+            _ => return None,
+        };
+        Some(Account { cloud, scope: parts.nth(1)?.to_owned() })
+    }
+
+    fn open(&self, _: &Account) -> Result<Arc<dyn Provider>, Error> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+/// What an instance says that holds an address of somebody else's.
+pub fn holds_foreign(address: IpAddr) -> InstanceState {
+    InstanceState::Running { refuses: Some(Refusal::HoldsForeignAddress(address)) }
+}

@@ -1,0 +1,420 @@
+//! A cluster, a cloud in memory and a controller under its own role, shared by many scenes at once: each
+//! has nodes, addresses and a namespace of its own.
+
+use crate::memory::Memory;
+use anyhow::{Context as _, Result, bail, ensure};
+use cluster::{Cluster, NodeSpec, Provider, eventually};
+use crds::{NetIPAllocation, NetIPAllocationStatus};
+use ip_address_controller::controller::{self, Pulse, Settings};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use telemetry::Telemetry;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+const NAMESPACE: &str = "ip-address-controller";
+
+/// A running replica of the controller.
+pub struct Replica {
+    pub pulse: watch::Receiver<Pulse>,
+    pub telemetry: Telemetry,
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<Result<()>>,
+}
+
+impl Replica {
+    /// As SIGTERM does.
+    pub async fn stop(self) -> Result<()> {
+        self.stop.cancel();
+        self.task.await?
+    }
+
+    /// As SIGKILL does.
+    pub fn kill(self) {
+        self.task.abort();
+    }
+
+    /// How it ended by itself.
+    pub async fn ended(self) -> Result<()> {
+        self.task.await?
+    }
+
+    pub fn is_leading(&self) -> bool {
+        self.pulse.borrow().leading
+    }
+
+    pub fn metrics(&self) -> String {
+        String::from_utf8(self.telemetry.text().unwrap_or_default()).unwrap_or_default()
+    }
+}
+
+/// Cluster, cloud and the account under which controllers run.
+pub struct Stage {
+    pub cluster: Cluster,
+    pub cloud: Memory,
+    account: Client,
+    addresses: AtomicU32,
+}
+
+impl Stage {
+    /// A stage without a controller.
+    pub async fn empty() -> Result<Self> {
+        let cluster = Cluster::start().await?;
+        cluster.install_crds().await?;
+        cluster.kubectl(&["create", "namespace", NAMESPACE]).await?.ok()?;
+        let role = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac/controller.yaml");
+        cluster.kubectl(&["apply", "-f", role]).await?.ok()?;
+        let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, "ip-address-controller").await?;
+        let config = kube::Config::from_custom_kubeconfig(
+            Kubeconfig::read_from(kubeconfig)?,
+            &KubeConfigOptions::default(),
+        )
+        .await?;
+        let cloud = Memory::new(cluster.client());
+        Ok(Self { cluster, cloud, account: Client::try_from(config)?, addresses: AtomicU32::new(1) })
+    }
+
+    /// Starts a replica.
+    pub fn replica(&self, name: &str, own_node: Option<&str>, lease: Duration) -> Result<Replica> {
+        let mut settings = Settings::new(NAMESPACE, name, lease);
+        settings.own_node = own_node.map(str::to_owned);
+        let telemetry = Telemetry::new(Some("test"))?;
+        let metrics = telemetry::controller::Metrics::new(&telemetry)?;
+        let (beat, pulse) = watch::channel(Pulse::default());
+        let stop = CancellationToken::new();
+        let connect = Arc::new(self.cloud.clone());
+        let run = controller::run(settings, self.account.clone(), connect, metrics, beat, stop.clone());
+        Ok(Replica { pulse, telemetry, stop, task: tokio::spawn(run) })
+    }
+
+    /// A scene with so many nodes and addresses.
+    pub async fn scene(&self, name: &str, nodes: usize, addresses: usize) -> Result<Scene<'_>> {
+        let addresses = (0..addresses)
+            .map(|_| {
+                let number = self.addresses.fetch_add(1, Ordering::Relaxed);
+                IpAddr::V4(Ipv4Addr::from(0xc633_6400 + number)) // 198.51.100.0 and on
+            })
+            .collect::<Vec<_>>();
+        addresses.iter().for_each(|address| self.cloud.add_address(*address));
+        let scene = Scene { stage: self, name: name.to_owned(), addresses };
+        for number in 1..=nodes {
+            scene.add_node(number).await?;
+        }
+        self.cluster.kubectl(&["create", "namespace", name]).await?.ok()?;
+        Ok(scene)
+    }
+}
+
+/// A part of the stage that one test has for itself.
+pub struct Scene<'s> {
+    pub stage: &'s Stage,
+    pub name: String,
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Scene<'_> {
+    pub fn client(&self) -> Client {
+        self.stage.cluster.client()
+    }
+
+    pub fn node_name(&self, number: usize) -> String {
+        format!("{}-{number}", self.name)
+    }
+
+    pub fn spec(&self, number: usize) -> NodeSpec {
+        NodeSpec::new(Provider::Gcp, &self.node_name(number), number - 1).label("pool", &self.name)
+    }
+
+    pub fn instance(&self, number: usize) -> String {
+        self.spec(number).provider_id
+    }
+
+    /// A node that was not there at the beginning.
+    pub async fn add_node(&self, number: usize) -> Result<()> {
+        self.stage.cloud.add_instance(&self.instance(number));
+        self.stage.cluster.nodes().create(self.spec(number)).await
+    }
+
+    /// The manifest of the scene's allocation: all its addresses on its nodes.
+    pub fn manifest(&self) -> Value {
+        json!({
+            "apiVersion": "netinfra.darkbrains.com/v1alpha1",
+            "kind": "NetIPAllocation",
+            "metadata": { "name": self.name },
+            "spec": {
+                "reservedIPs": self.addresses,
+                "nodeSelector": { "pool": self.name },
+                "cloud": { "provider": "gcp" },
+                "reconcileInterval": 5,
+                "failover": { "notReadyGraceSeconds": 0, "stormThresholdPercent": 100 },
+            },
+        })
+    }
+
+    /// Creates the allocation, with parts of the spec replaced.
+    pub async fn allocate(&self, changes: Value) -> Result<()> {
+        let mut manifest = self.manifest();
+        merge(&mut manifest["spec"], &changes);
+        self.apply(&manifest).await
+    }
+
+    pub async fn apply(&self, manifest: &Value) -> Result<()> {
+        let input = manifest.to_string();
+        self.stage.cluster.kubectl_with_input(&["apply", "-f", "-"], &input).await?.ok()?;
+        Ok(())
+    }
+
+    pub fn allocations(&self) -> Api<NetIPAllocation> {
+        Api::all(self.client())
+    }
+
+    /// Changes the spec by a merge patch.
+    pub async fn change(&self, spec: Value) -> Result<()> {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        self.allocations().patch(&self.name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    pub async fn status(&self) -> Result<NetIPAllocationStatus> {
+        Ok(self.allocations().get(&self.name).await?.status.unwrap_or_default())
+    }
+
+    pub async fn delete_allocation(&self) -> Result<()> {
+        self.allocations().delete(&self.name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Where each address is by the cloud's word, as numbers of the scene's nodes.
+    pub fn places(&self) -> Vec<Option<usize>> {
+        let number = |holder: String| (1..=99).find(|number| self.instance(*number) == holder);
+        self.addresses.iter().map(|address| self.stage.cloud.holder(*address).and_then(number)).collect()
+    }
+
+    /// Waits until every address is on a node, every such node is marked for it and Ready is True.
+    pub async fn settled(&self) -> Result<Vec<usize>> {
+        eventually(&format!("{} to settle", self.name), async || {
+            let places = self.places();
+            ensure!(
+                places.iter().all(Option::is_some),
+                "addresses are at {places:?}: {}",
+                self.story().await?
+            );
+            let status = self.status().await?;
+            ensure!(condition(&status, "Ready") == "True", "not Ready: {}", self.story().await?);
+            let moving = status.ips.iter().any(|ip| ip.operation.is_some());
+            ensure!(!moving, "still moving: {}", self.story().await?);
+            for (address, place) in self.addresses.iter().zip(&places) {
+                let node = self.node(place.unwrap_or_default()).await?;
+                ensure!(marked_for(&node, &self.name, *address), "{} is not marked", node.name_any());
+            }
+            Ok(places.into_iter().flatten().collect())
+        })
+        .await
+    }
+
+    /// Waits until an address is on that node and everything is settled.
+    pub async fn arrives(&self, address: usize, node: usize) -> Result<()> {
+        eventually(&format!("address {address} to arrive at {}", self.node_name(node)), async || {
+            let places = self.places();
+            ensure!(places[address] == Some(node), "addresses are at {places:?}: {}", self.story().await?);
+            Ok(())
+        })
+        .await?;
+        self.settled().await?;
+        Ok(())
+    }
+
+    /// Waits until the status of an address has that reason.
+    pub async fn reason(&self, address: usize, reason: &str) -> Result<()> {
+        let text = self.addresses[address].to_string();
+        eventually(&format!("{text} to be {reason}"), async || {
+            let status = self.status().await?;
+            let ip = status.ips.iter().find(|ip| ip.address == text).context("not in status")?;
+            ensure!(ip.reason.as_deref() == Some(reason), "it is {:?}: {:?}", ip.reason, ip.message);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until a condition has that status and reason.
+    pub async fn condition(&self, kind: &str, status: &str, reason: &str) -> Result<()> {
+        eventually(&format!("{kind} to be {status} ({reason})"), async || {
+            let conditions = self.status().await?.conditions;
+            let condition = conditions.iter().find(|c| c.type_ == kind).context("no such condition")?;
+            ensure!(
+                condition.status == status && (reason.is_empty() || condition.reason == reason),
+                "it is {} ({}): {}",
+                condition.status,
+                condition.reason,
+                condition.message
+            );
+            Ok(())
+        })
+        .await
+    }
+
+    /// Lets ten audits' worth of events pass: whatever was going to happen has happened.
+    pub async fn nothing_happens(&self, what: &str, check: impl AsyncFn() -> Result<()>) -> Result<()> {
+        for _ in 0..20 {
+            check().await.with_context(|| what.to_owned())?;
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+        Ok(())
+    }
+
+    /// What the status says, for messages.
+    pub async fn story(&self) -> Result<String> {
+        let status = self.status().await?;
+        let ips = status.ips.iter().map(|ip| {
+            let why = ip.reason.as_deref().unwrap_or_default();
+            format!(
+                "{} {} on {:?} ({why}: {})",
+                ip.address,
+                ip.state,
+                ip.node,
+                ip.message.as_deref().unwrap_or_default()
+            )
+        });
+        let conditions = status.conditions.iter().map(|c| format!("{}={} {}", c.type_, c.status, c.reason));
+        Ok(ips.chain(conditions).collect::<Vec<_>>().join("; "))
+    }
+
+    pub async fn node(&self, number: usize) -> Result<Node> {
+        let api: Api<Node> = Api::all(self.client());
+        Ok(api.get(&self.node_name(number)).await?)
+    }
+
+    pub async fn patch_node(&self, number: usize, patch: Value) -> Result<()> {
+        let api: Api<Node> = Api::all(self.client());
+        api.patch(&self.node_name(number), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    pub async fn cordon(&self, number: usize) -> Result<()> {
+        self.patch_node(number, json!({ "spec": { "unschedulable": true } })).await
+    }
+
+    pub async fn taint(&self, number: usize, key: &str, effect: &str) -> Result<()> {
+        self.patch_node(number, json!({ "spec": { "taints": [{ "key": key, "effect": effect }] } })).await
+    }
+
+    pub async fn drain(&self, number: usize) -> Result<()> {
+        let node = self.node_name(number);
+        let arguments = ["drain", &node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s"];
+        self.stage.cluster.kubectl(&arguments).await?.ok()?;
+        Ok(())
+    }
+
+    /// Creates a workload in the scene's namespace, whose pods carry what admission injects (or not).
+    pub async fn workload(&self, kind: &str, replicas: usize, injected: bool, grace: u32) -> Result<()> {
+        let mut pod = json!({
+            "terminationGracePeriodSeconds": grace,
+            "containers": [{ "name": "web", "image": "registry.example/web" }],
+            "tolerations": [{ "operator": "Exists" }],
+        });
+        if injected {
+            let names = BTreeSet::from([self.name.clone()]);
+            let patch = webhook::affinity::inject(&pod, "", &names);
+            json_patch::patch(&mut pod, &patch)?;
+        }
+        let mut spec = json!({
+            "selector": { "matchLabels": { "app": self.name } },
+            "template": { "metadata": { "labels": { "app": self.name } }, "spec": pod },
+        });
+        if kind != "DaemonSet" {
+            spec["replicas"] = json!(replicas);
+        }
+        if kind == "StatefulSet" {
+            spec["serviceName"] = json!("web");
+            spec["podManagementPolicy"] = json!("Parallel");
+        }
+        self.apply(&json!({
+            "apiVersion": "apps/v1", "kind": kind,
+            "metadata": { "name": "web", "namespace": self.name },
+            "spec": spec,
+        }))
+        .await
+    }
+
+    pub fn workload_ref(&self, kind: &str) -> Value {
+        json!({ "workloadRef": { "kind": kind, "name": "web", "namespace": self.name } })
+    }
+
+    pub async fn pods(&self) -> Result<Vec<Pod>> {
+        let api: Api<Pod> = Api::namespaced(self.client(), &self.name);
+        Ok(api.list(&ListParams::default()).await?.items)
+    }
+
+    /// Waits until so many pods are Ready; the numbers of their nodes.
+    pub async fn pods_ready(&self, count: usize) -> Result<Vec<usize>> {
+        eventually(&format!("{count} pods of {} to be Ready", self.name), async || {
+            let pods = self.pods().await?;
+            let ready: Vec<usize> =
+                pods.iter().filter(|pod| is_ready(pod)).map(|pod| self.number_of(pod)).collect();
+            let all = pods
+                .iter()
+                .map(|pod| format!("{} {}", pod.name_any(), self.number_of(pod)))
+                .collect::<Vec<_>>();
+            ensure!(
+                ready.len() == count && pods.len() == count,
+                "{ready:?} of {all:?}: {}",
+                self.story().await.unwrap_or_default()
+            );
+            Ok(ready)
+        })
+        .await
+    }
+
+    /// The number of a pod's node; 0: none.
+    pub fn number_of(&self, pod: &Pod) -> usize {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        node.rsplit_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or_default()
+    }
+
+    /// Nothing that must never happen has happened.
+    pub fn no_violations(&self) -> Result<()> {
+        let violations = self.stage.cloud.violations();
+        if !violations.is_empty() {
+            bail!("what must never happen: {violations:?}");
+        }
+        Ok(())
+    }
+}
+
+pub fn is_ready(pod: &Pod) -> bool {
+    let deleting = pod.metadata.deletion_timestamp.is_some();
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    !deleting && conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+pub fn condition(status: &NetIPAllocationStatus, kind: &str) -> String {
+    status.conditions.iter().find(|c| c.type_ == kind).map(|c| c.status.clone()).unwrap_or_default()
+}
+
+/// Whether a node carries all marks of an address.
+pub fn marked_for(node: &Node, allocation: &str, address: IpAddr) -> bool {
+    let (labels, annotations) = (node.labels(), node.annotations());
+    labels.get(crds::LABEL_READY).map(String::as_str) == Some("true")
+        && labels.get(crds::LABEL_ALLOCATION).map(String::as_str) == Some(allocation)
+        && annotations.get(crds::ANNOTATION_RESERVED_IP) == Some(&address.to_string())
+}
+
+/// Whether a node carries no mark at all.
+pub fn unmarked(node: &Node) -> bool {
+    !node.labels().contains_key(crds::LABEL_READY)
+        && !node.labels().contains_key(crds::LABEL_ALLOCATION)
+        && !node.annotations().contains_key(crds::ANNOTATION_RESERVED_IP)
+}
+
+/// Merges as a JSON merge patch does.
+fn merge(into: &mut Value, from: &Value) {
+    json_patch::merge(into, from);
+}
