@@ -15,6 +15,7 @@ mod cases {
     pub mod reads;
     pub mod writes;
 }
+mod credentials;
 mod gcp;
 mod moto;
 mod permissions;
@@ -164,6 +165,7 @@ fn own() -> Vec<Trial> {
         gcp::an_instance_that_is_busy_is_a_conflict,
         gcp::a_name_that_nothing_has_removes_nothing,
         gcp::links_may_name_either_host,
+        credentials::gke_workload_identity_is_renewed,
     ];
     trials.extend(only![Cloud::Aws =>
         aws::no_call_of_ours_ever_takes_an_address_by_force,
@@ -176,6 +178,8 @@ fn own() -> Vec<Trial> {
         aws::refusals_do_not_drag_their_blob_along,
         aws::provider_ids_without_a_zone_are_answered_as_they_were_asked,
         aws::reads_that_lag_and_disagree_settle,
+        credentials::eks_pod_identity_is_renewed,
+        credentials::eks_irsa_is_renewed,
     ]);
     trials.extend(only![Cloud::Azure =>
         azure::an_interface_keeps_everything_through_attach_and_detach,
@@ -191,11 +195,15 @@ fn own() -> Vec<Trial> {
         azure::basic_addresses_are_refused_behind_a_load_balancer,
         azure::machines_that_do_not_name_their_primary_interface,
         azure::locked_node_groups_are_told_apart,
+        credentials::azure_managed_identity_is_renewed,
     ]);
     trials
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = credentials::child() {
+        return ended;
+    }
     let arguments = Arguments::from_args();
     let conclusion = libtest_mimic::run(&arguments, trials());
     moto::stop();
