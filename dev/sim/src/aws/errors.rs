@@ -71,14 +71,14 @@ pub fn write(error: &ApiError, request_id: u64) -> Reply {
         });
         xml.leaf("RequestID", guid(request_id));
     });
-    reply(error.status, xml)
+    reply(error.status, xml, request_id)
 }
 
-/// A reply of the API.
-pub fn reply(status: u16, xml: Xml) -> Reply {
+/// A reply of the API. The header is where SDKs look for the id.
+pub fn reply(status: u16, xml: Xml, request_id: u64) -> Reply {
     Reply {
         status,
-        headers: Vec::new(),
+        headers: vec![("x-amzn-requestid", guid(request_id))],
         content_type: "text/xml;charset=UTF-8",
         body: format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", xml.into_text()),
     }

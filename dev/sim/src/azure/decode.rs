@@ -48,6 +48,8 @@ pub struct Page {
     pub after: Option<String>,
     /// The version of the API.
     pub api_version: String,
+    /// Instances: whether they run, and nothing else.
+    pub status_only: bool,
 }
 
 impl Kind {
@@ -194,6 +196,7 @@ fn page(
         path: path.to_owned(),
         after,
         api_version,
+        status_only: http.param("statusOnly") == Some("true"),
     })
 }
 
@@ -201,5 +204,6 @@ fn page(
 pub fn next_link(base_url: &str, page: &Page, after: &str) -> String {
     let token = URL_SAFE.encode(after);
     let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
-    format!("{base_url}{}?api-version={}&%24skiptoken={token}", page.path, page.api_version)
+    let also = if page.status_only { "&statusOnly=true" } else { "" };
+    format!("{base_url}{}?api-version={}&%24skiptoken={token}{also}", page.path, page.api_version)
 }

@@ -187,9 +187,13 @@ fn list(context: &Context, kind: Kind, page: &Page) -> Reply {
         Kind::Address => {
             select(context, &inventory.addresses, page, |key, row| write::address(state, key, row))
         }
-        Kind::Instance => {
-            select(context, &inventory.instances, page, |_, row| write::instance(state, row, false))
-        }
+        Kind::Instance => select(context, &inventory.instances, page, |_, row| {
+            if page.status_only {
+                write::instance_status(state, row)
+            } else {
+                write::instance(state, row, false)
+            }
+        }),
         Kind::Interface | Kind::ScaleSetInterface => {
             select(context, &inventory.interfaces, page, |key, row| write::interface(state, key, row))
         }

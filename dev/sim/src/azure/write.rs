@@ -194,6 +194,17 @@ pub fn instance(state: &State, row: &Instance, expand: bool) -> Value {
     body
 }
 
+/// Whether an instance runs, and nothing else about it.
+pub fn instance_status(state: &State, row: &Instance) -> Value {
+    let mut body = instance(state, row, true);
+    for name in ["networkProfile", "hardwareProfile", "osProfile"] {
+        if let Some(properties) = body["properties"].as_object_mut() {
+            properties.remove(name);
+        }
+    }
+    body
+}
+
 /// The power state of an instance.
 pub fn instance_view(row: &Instance) -> Value {
     let (power, words) = match row.state {

@@ -30,6 +30,8 @@ pub enum Request {
     DeleteAccessConfig { target: Target, config: String },
     /// Changes an interface.
     UpdateInterface { target: Target, patch: Value },
+    /// Operations of a zone.
+    ListOperations { zone: String, page: Page },
     /// The state of an operation; `wait` takes its time.
     GetOperation { zone: String, name: String, wait: bool },
 }
@@ -107,6 +109,10 @@ fn read(
             ("instances.list", Request::ListInstances { scope: key, page })
         }
         ["zones", _, "instances", _] => ("instances.get", Request::GetInstance { key }),
+        ["zones", zone, "operations"] => {
+            let (zone, page) = (format!("projects/{project}/zones/{zone}"), page(http)?);
+            ("zoneOperations.list", Request::ListOperations { zone, page })
+        }
         ["zones", zone, "operations", name] => {
             let zone = format!("projects/{project}/zones/{zone}");
             ("zoneOperations.get", operation(zone, name, false))

@@ -2,7 +2,7 @@
 
 use crate::model::State;
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::URL_SAFE;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -18,9 +18,9 @@ pub fn time(time: Timestamp) -> String {
     there.strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string()
 }
 
-/// The fingerprint of a version.
+/// The fingerprint of a version. Bytes are web-safe base64 in Google's JSON (discovery, type "byte").
 pub fn fingerprint(version: u64) -> String {
-    STANDARD.encode((version ^ 0x5bd1_e995_7b93_d1a5).to_be_bytes())
+    URL_SAFE.encode((version ^ 0x5bd1_e995_7b93_d1a5).to_be_bytes())
 }
 
 /// The project in a key.

@@ -75,6 +75,7 @@ impl Api for Gcp {
             Request::UpdateInterface { target, .. } => {
                 vec![Need::new("compute.instances.updateNetworkInterface", &target.instance)]
             }
+            Request::ListOperations { zone, .. } => vec![Need::new("compute.zoneOperations.list", zone)],
             Request::GetOperation { zone, name, .. } => {
                 vec![Need::new("compute.zoneOperations.get", format!("{zone}/operations/{name}"))]
             }
@@ -114,6 +115,7 @@ impl Api for Gcp {
             Request::UpdateInterface { target, patch } => {
                 access_configs::update_interface(context, &target, &patch)
             }
+            Request::ListOperations { zone, page } => Ok(operations::list(context, &zone, &page)),
             Request::GetOperation { zone, name, .. } => operations::get(context, &zone, &name),
         }
     }

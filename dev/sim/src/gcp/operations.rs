@@ -1,7 +1,8 @@
 //! Zone operations: what a change that was accepted has come to.
 
-use super::decode::Target;
+use super::decode::{Page, Target, page_token};
 use super::errors::not_found;
+use super::filter::Values;
 use super::links::{link, time};
 use crate::http::{ApiError, Reply};
 use crate::model::State;
@@ -31,6 +32,35 @@ pub fn get(context: &mut Context, zone: &str, name: &str) -> Result<Reply, ApiEr
     }
     context.state.poll(name);
     Ok(reply(context.state, name))
+}
+
+/// The operations of a zone, by name.
+pub fn list(context: &Context, zone: &str, page: &Page) -> Reply {
+    let state = &*context.state;
+    let of_zone = state.operations.all(Cloud::Gcp).filter(|operation| operation.order.place == zone);
+    let later = of_zone.filter(|operation| page.after.as_ref().is_none_or(|after| operation.name > *after));
+    let written = later.map(|operation| (operation.name.as_str(), write(state, operation)));
+    let passes =
+        |body: &Value| page.filter.as_ref().is_none_or(|filter| filter.passes(&|field| values(body, field)));
+    let mut rows = written.filter(|(_, body)| passes(body));
+    let found: Vec<(&str, Value)> = rows.by_ref().take(page.limit).collect();
+    let more = rows.next().is_some();
+    let mut body = json!({ "kind": "compute#operationList", "id": zone, "selfLink": link(state, zone) });
+    if let Some((last, _)) = found.last().filter(|_| more) {
+        body["nextPageToken"] = Value::from(page_token(last));
+    }
+    if !found.is_empty() {
+        body["items"] = found.into_iter().map(|(_, body)| body).collect();
+    }
+    Reply::json(200, &body)
+}
+
+fn values(body: &Value, field: &str) -> Values<'static> {
+    match &body[field] {
+        Value::Null => Values::new(),
+        Value::String(text) => vec![text.clone().into()],
+        other => vec![other.to_string().into()],
+    }
 }
 
 fn reply(state: &State, name: &str) -> Reply {

@@ -137,6 +137,11 @@ impl Operation {
 }
 
 impl Operations {
+    /// All operations of a cloud, by name.
+    pub fn all(&self, cloud: Cloud) -> impl Iterator<Item = &Operation> {
+        self.by_name.values().filter(move |operation| operation.order.cloud == cloud)
+    }
+
     /// The operation of that name.
     pub fn get(&self, name: &str) -> Option<&Operation> {
         self.by_name.get(name)

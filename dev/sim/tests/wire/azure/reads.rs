@@ -164,3 +164,17 @@ async fn the_power_state_is_in_the_instance_view() {
     let view = bed.azure_get("Microsoft.Compute/virtualMachines/node-1/instanceView").await.json();
     assert_eq!(view["statuses"][1]["code"], "PowerState/deallocated");
 }
+
+// azure-mgmt-compute, virtual_machines.list_all(status_only): "enables fetching run time status of all Virtual
+// Machines in the subscription"; cloud-provider-azure calls what it gets "only instance view".
+#[tokio::test]
+async fn a_list_of_states_has_states_only() {
+    let bed = Bed::small().await;
+    bed.sim.stop_instance(&azure_node("node-1")).unwrap();
+    let subscription = "/subscriptions/00000000-0000-0000-0000-000000000001/providers";
+    let path = format!("{}{subscription}/Microsoft.Compute/virtualMachines{API}", bed.sim.azure_url());
+    let list = bed.send(bed.request(Method::GET, &format!("{path}&statusOnly=true"))).await.json();
+    let properties = &list["value"][0]["properties"];
+    assert_eq!(properties["instanceView"]["statuses"][1]["code"], "PowerState/deallocated");
+    assert_eq!(properties["networkProfile"], Value::Null);
+}

@@ -195,3 +195,23 @@ async fn an_address_released_while_attached_stays_visible_on_the_instance() {
     assert_eq!(listed.json()["items"], Value::Null);
     assert_eq!(bed.gcp_interface(GCP_1).await["accessConfigs"][0]["natIP"], FREE);
 }
+
+// Discovery document, zoneOperations.list and its filter: operations are found by the instance and by the
+// caller's request id.
+#[tokio::test]
+async fn operations_are_listed_by_zone_and_target() {
+    let bed = bare().await;
+    bed.gcp_attach(GCP_1, FREE).await;
+    let id = bed.gcp_get(&Bed::gcp_path(GCP_1)).await.json()["id"].as_str().unwrap_or_default().to_owned();
+    let list = |zone: &'static str, filter: String| {
+        let query = filter.replace(' ', "%20").replace('=', "%3D");
+        let path = format!("zones/{zone}/operations?filter={query}");
+        let bed = &bed;
+        async move { bed.gcp_get(&path).await.json() }
+    };
+    let found = list("us-central1-a", format!("targetId = {id}")).await;
+    assert_eq!(found["items"][0]["operationType"], "addAccessConfig");
+    assert_eq!(found["items"].as_array().map(Vec::len), Some(1));
+    assert_eq!(list("us-central1-b", format!("targetId = {id}")).await["items"], Value::Null);
+    assert_eq!(list("us-central1-a", "targetId = 1".to_owned()).await["items"], Value::Null);
+}

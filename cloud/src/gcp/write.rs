@@ -1,0 +1,191 @@
+//! Attaches, detaches, and gives instances an address of their own back.
+
+use super::Gcp;
+use super::model::{self, Place};
+use super::names::{self, Token};
+use super::read::{self, IPV4_ONLY};
+use crate::{Call, Class, Error};
+use google_cloud_compute_v1::model::{AccessConfig, Instance, access_config};
+use std::net::IpAddr;
+use tokio::time::Instant;
+
+/// The name that instances' own access configs have.
+const OWN: &str = "external-nat";
+
+pub async fn preflight(
+    gcp: &Gcp,
+    address: IpAddr,
+    provider_id: &str,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let place = place_of(address, provider_id)?;
+    let instance = existing(gcp, &place, deadline).await?;
+    let shown = model::access_config(&instance).and_then(model::nat_ip);
+    let ips: Vec<String> = shown.into_iter().chain([address]).map(|ip| ip.to_string()).collect();
+    let addresses = gcp.addresses(&ips, deadline).await?;
+    let wrong = |message: String| Err(Error::new(Class::Permanent, message));
+    let Some(found) = read::find(&addresses, address) else {
+        return wrong(format!("project {} has no static external address {address}", gcp.project()));
+    };
+    match model::region(found) {
+        Some(region) if region == place.region() => {}
+        Some(region) => {
+            return wrong(format!("{address} is in {region}, the instance in {}", place.region()));
+        }
+        None => return wrong(format!("{address} is a global address, which no instance can have")),
+    }
+    match shown.filter(|shown| *shown != address && read::find(&addresses, *shown).is_some()) {
+        Some(held) => wrong(format!("the instance holds another static address, {held}")),
+        None => Ok(()),
+    }
+}
+
+/// Attaches an address that was free. `token` says its region and its network tier, which must be the same
+/// in the access config.
+pub async fn attach(
+    gcp: &Gcp,
+    address: IpAddr,
+    provider_id: &str,
+    token: &str,
+    call: &Call<'_>,
+) -> Result<(), Error> {
+    let place = place_of(address, provider_id)?;
+    let Some((region, tier)) = token.split_once('/') else {
+        return Err(Error::new(Class::Conflict, format!("'{token}' is no token of a free address of GCP")));
+    };
+    if region != place.region() {
+        let message = format!("{address} is in {region}, the instance in {}", place.region());
+        return Err(Error::new(Class::Permanent, message));
+    }
+    let instance = existing(gcp, &place, call.deadline).await?;
+    if model::holding(&instance, address).is_some() {
+        return Ok(());
+    }
+    let step = step(call, &place, &address.to_string());
+    let had_own = make_room(gcp, &place, &instance, &step, call).await?;
+    let name = names::access_config(address, had_own, &step);
+    let config = nat().set_name(name).set_nat_ip(address.to_string());
+    let config = config.set_network_tier(access_config::NetworkTier::from(tier));
+    let added = gcp.add(&place, config, names::request_id(&step, "attach"), call).await;
+    let error = match added {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    // Where it is certain that nothing was attached, the instance is not left without an address.
+    if had_own && !matches!(error.class, Class::Transient | Class::Fenced) {
+        let given_back = give_back(gcp, &place, names::request_id(&step, "give back"), call).await;
+        if let Err(failed) = given_back {
+            tracing::warn!(
+                instance = provider_id,
+                "attach failed, and its own address is not back yet: {failed}"
+            );
+        }
+    }
+    Err(error)
+}
+
+/// Takes the instance's own address away, if it has one. Gives whether it has, or had one when somebody
+/// began this and did not get any further.
+async fn make_room(
+    gcp: &Gcp,
+    place: &Place,
+    instance: &Instance,
+    step: &str,
+    call: &Call<'_>,
+) -> Result<bool, Error> {
+    let Some(config) = model::access_config(instance) else {
+        return gcp.was_made_room(place, instance.id.unwrap_or_default(), call.deadline).await;
+    };
+    if let Some(shown) = model::nat_ip(config) {
+        let addresses = gcp.addresses(&[shown.to_string()], call.deadline).await?;
+        let unsure = !addresses.unreachable.is_empty();
+        if unsure || read::find(&addresses, shown).is_some() {
+            let message = format!("the instance has another address by now, {shown}, that is somebody's");
+            return Err(Error::new(Class::Conflict, message));
+        }
+    }
+    let interface = model::interface(instance).and_then(|interface| interface.name.clone());
+    let interface = interface.unwrap_or_else(|| model::INTERFACE.to_owned());
+    let name = config.name.as_deref().unwrap_or(OWN);
+    gcp.delete(place, &interface, name, names::make_room_id(step), call).await?;
+    Ok(true)
+}
+
+/// Detaches an address, if it is still attached by the access config that the token names.
+pub async fn detach(
+    gcp: &Gcp,
+    address: IpAddr,
+    provider_id: &str,
+    token: &str,
+    call: &Call<'_>,
+) -> Result<(), Error> {
+    let place = place_of(address, provider_id)?;
+    let Some(token) = Token::read(token) else {
+        return Err(Error::new(Class::Conflict, format!("'{token}' is no token of an attachment of GCP")));
+    };
+    let Some(instance) = gcp.instance(&place, call.deadline).await? else {
+        return Ok(());
+    };
+    match model::holding(&instance, address) {
+        None => Ok(()),
+        Some((interface, name)) if is_same(&instance, &token) && name == token.name => {
+            let request_id = names::request_id(&step(call, &place, &name), "detach");
+            gcp.delete(&place, &interface, &name, request_id, call).await
+        }
+        Some((_, name)) => {
+            let message = format!("{address} is attached anew, as '{name}'; nothing was sent");
+            Err(Error::new(Class::Conflict, message))
+        }
+    }
+}
+
+/// Whether it is still the instance that the token means, and not a new one of the same name.
+fn is_same(instance: &Instance, token: &Token) -> bool {
+    instance.id == Some(token.instance)
+}
+
+/// Gives the instance an address of its own back, if the name of the attachment that ended says that it had
+/// one, and if it is the same instance and has none.
+pub async fn restore(gcp: &Gcp, provider_id: &str, token: &str, call: &Call<'_>) -> Result<(), Error> {
+    let (Some(place), Some(token)) = (Place::of(provider_id), Token::read(token)) else {
+        return Ok(());
+    };
+    if !names::had_own(&token.name) {
+        return Ok(());
+    }
+    match gcp.instance(&place, call.deadline).await? {
+        Some(instance) if is_same(&instance, &token) && model::access_config(&instance).is_none() => {
+            let request_id = names::request_id(&step(call, &place, &token.name), "restore");
+            give_back(gcp, &place, request_id, call).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An address of the cloud's choice, in the project's default tier.
+async fn give_back(gcp: &Gcp, place: &Place, request_id: String, call: &Call<'_>) -> Result<(), Error> {
+    gcp.add(place, nat().set_name(OWN), request_id, call).await
+}
+
+/// What request ids are made of: the caller's key, and what it is about, lest one key for two things make the
+/// cloud take the second for the first.
+fn step(call: &Call<'_>, place: &Place, about: &str) -> String {
+    format!("{}/{}/{about}", call.key, place.provider_id())
+}
+
+fn nat() -> AccessConfig {
+    AccessConfig::new().set_type(access_config::Type::OneToOneNat)
+}
+
+fn place_of(address: IpAddr, provider_id: &str) -> Result<Place, Error> {
+    if address.is_ipv6() {
+        return Err(Error::new(Class::Unsupported, IPV4_ONLY));
+    }
+    let none = || Error::new(Class::Unsupported, format!("{provider_id} is no instance of GCP"));
+    Place::of(provider_id).ok_or_else(none)
+}
+
+async fn existing(gcp: &Gcp, place: &Place, deadline: Instant) -> Result<Instance, Error> {
+    let gone = || Error::new(Class::Conflict, format!("there is no instance {}", place.provider_id()));
+    gcp.instance(place, deadline).await?.ok_or_else(gone)
+}
