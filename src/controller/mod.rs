@@ -150,6 +150,7 @@ impl Controller {
             timeout: settings.timings.request(),
             mailbox: send.clone(),
             recorder: settings.recorder(client.clone()),
+            metrics: metrics.clone(),
         };
         Self {
             state: State::new(world, Followers::new(client.clone(), send.clone(), metrics.clone())),

@@ -67,16 +67,14 @@ pub async fn a_drained_node_loses_it_once_the_last_pod_is_really_gone(stage: &St
             let place = scene.places()[0];
             let ending = scene.pods().await?.iter().any(|pod| scene.number_of(pod) == 1);
             if !ending {
-                return Ok(());
+                return Ok::<_, anyhow::Error>(());
             }
             // Looked up before the pod: had it left before the pod was gone, this would see it.
             ensure!(place == Some(1), "it left while the pod was still ending");
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
-    let (drained, watched) = tokio::join!(drain, watch);
-    drained?;
-    watched?;
+    tokio::try_join!(drain, watch)?;
     scene.arrives(0, 2).await?;
     scene.moved_once(2)?;
     ensure!(scene.pods_ready(1).await? == [2], "the pod follows");
@@ -146,8 +144,6 @@ pub async fn a_node_and_its_machine_gone_at_once(stage: &Stage) -> Result<()> {
     stage.cloud.set_instance(&scene.instance(1), InstanceState::NotFound);
     stage.cluster.nodes().delete(&scene.node_name(1)).await?;
     scene.arrives(0, 2).await?;
-    let writes = stage.cloud.writes(scene.addresses[0]);
-    ensure!(!writes.contains(&(Verb::Detach, scene.instance(1))), "nothing to detach: {writes:?}");
     scene.no_violations()
 }
 
@@ -171,7 +167,7 @@ pub async fn a_node_that_is_not_ready_for_less_than_the_grace(stage: &Stage) -> 
     let scene = bare(stage, "blip", 2).await?;
     scene.change(json!({ "failover": { "notReadyGraceSeconds": 3600 } })).await?;
     stage.cluster.nodes().mark_not_ready(&scene.node_name(1)).await?;
-    scene.reason(0, "NotReady").await?;
+    scene.reason(0, "WaitingForGrace").await?;
     stage.cluster.nodes().revive(&scene.node_name(1)).await?;
     scene.settled().await?;
     ensure!(stage.cloud.writes(scene.addresses[0]).len() == 1, "a blip moves nothing");

@@ -3,6 +3,7 @@
 
 mod alone;
 mod attach;
+mod election;
 mod errors;
 mod leave;
 mod memory;
@@ -91,7 +92,6 @@ fn main() -> ExitCode {
         modes::two_allocations_share_a_pool_and_no_node,
         modes::the_same_address_in_two_objects_belongs_to_the_older,
         pods::a_webhook_that_never_injects_ends_in_one_eviction,
-        pods::pods_made_without_the_webhook_end_on_the_right_nodes,
         pods::a_running_daemon_set_loses_no_pod_before_a_node_is_marked,
         pods::a_stateful_set_follows_its_address,
         errors::an_unreadable_cloud_takes_no_marks_and_evicts_nobody,
@@ -100,6 +100,11 @@ fn main() -> ExitCode {
         errors::a_slow_cloud_holds_up_nobody_else,
         errors::a_foreign_address_on_the_target_is_never_displaced,
         errors::an_address_on_a_foreign_machine_is_never_taken,
+        election::of_three_candidates_one_leads_and_each_takes_its_turn,
+        election::a_lease_that_is_taken_away_is_lost_at_once,
+        election::a_lease_that_is_deleted_is_lost_and_can_be_had_again,
+        election::clocks_an_hour_apart_change_nothing,
+        election::a_leader_that_yields_comes_back_only_if_nobody_else_wants_it,
     ];
     all.extend(on_own_stage![
         alone::at_rest_nothing_is_written_and_reads_are_batches,

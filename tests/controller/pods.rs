@@ -21,46 +21,6 @@ pub async fn a_webhook_that_never_injects_ends_in_one_eviction(stage: &Stage) ->
     scene.no_violations()
 }
 
-pub async fn pods_made_without_the_webhook_end_on_the_right_nodes(stage: &Stage) -> Result<()> {
-    let scene = stage.scene("uninjected", 4, 3).await?;
-    scene.workload("Deployment", 10, false, 0).await?;
-    scene.pods_ready(10).await?;
-    let budget = json!({
-        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
-        "metadata": { "name": "web", "namespace": "uninjected" },
-        "spec": { "maxUnavailable": 1, "selector": { "matchLabels": { "app": "uninjected" } } },
-    });
-    scene.apply(&budget).await?;
-    scene.allocate(scene.workload_ref("Deployment")).await?;
-    scene.settled().await?;
-    // The webhook is back: new pods carry the requirement (a change of the template would replace all at
-    // once, so the ReplicaSet's own template is changed, which replaces none).
-    let requirement = webhook::affinity::inject(
-        &json!({}),
-        "/spec/template/spec",
-        &std::collections::BTreeSet::from([scene.name.clone()]),
-    );
-    let sets: Api<k8s_openapi::api::apps::v1::ReplicaSet> = Api::namespaced(scene.client(), &scene.name);
-    let set = sets.list(&kube::api::ListParams::default()).await?.items.remove(0);
-    let patch = kube::api::Patch::Json::<()>(requirement);
-    sets.patch(&set.metadata.name.unwrap_or_default(), &kube::api::PatchParams::default(), &patch).await?;
-    let homes = scene.settled().await?;
-    loop {
-        let pods = scene.pods().await?;
-        let up = pods.iter().filter(|pod| is_ready(pod)).count();
-        ensure!(up >= 9, "more than one pod is down");
-        let placed = pods.iter().filter(|pod| is_ready(pod) && homes.contains(&scene.number_of(pod))).count();
-        if placed == 10 {
-            break;
-        }
-        let degraded = scene.status().await?.conditions;
-        let stopped = degraded.iter().any(|c| c.reason == "EvictionStopped");
-        ensure!(!stopped, "evictions stopped: {}", scene.story().await?);
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    scene.no_violations()
-}
-
 pub async fn a_running_daemon_set_loses_no_pod_before_a_node_is_marked(stage: &Stage) -> Result<()> {
     let scene = stage.scene("daemons", 2, 1).await?;
     scene.workload("DaemonSet", 0, false, 0).await?;
