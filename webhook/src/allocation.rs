@@ -34,14 +34,6 @@ pub struct Answer {
     pub faults: Vec<Fault>,
 }
 
-impl Answer {
-    /// The refusal, as a person reads it.
-    pub fn message(&self, name: &str) -> String {
-        let faults: Vec<String> = self.faults.iter().map(|fault| format!("  {fault}")).collect();
-        format!("NetIPAllocation {name:?} is not valid:\n{}", faults.join("\n"))
-    }
-}
-
 /// Converts `deploymentRef`, makes addresses canonical, and refuses what cannot become valid.
 pub fn mutate(request: Request<'_>, excluded: &BTreeSet<String>) -> Answer {
     let mut answer = Answer::default();
@@ -53,27 +45,32 @@ pub fn mutate(request: Request<'_>, excluded: &BTreeSet<String>) -> Answer {
     answer
 }
 
-/// Judges the final object by the same rules, and its addresses by what other objects hold. `holder`
-/// names the other object that has an address.
-pub fn validate(request: Request<'_>, holder: impl Fn(IpAddr) -> Option<String>) -> Answer {
+/// Judges the final object by the same rules.
+pub fn validate(request: Request<'_>) -> Vec<Fault> {
     let mut answer = Answer::default();
-    let spec = request.object.get("spec").cloned().unwrap_or(Value::Null);
-    judge(request, &spec, &mut answer);
-    answer.faults.extend(reference_fault(request, &spec));
+    let spec = request.object.get("spec").unwrap_or(&Value::Null);
+    judge(request, spec, &mut answer);
+    answer.faults.extend(reference_fault(request, spec));
+    answer.faults
+}
+
+/// Addresses that another object has; `holder` names it.
+pub fn duplicates(request: Request<'_>, holder: impl Fn(IpAddr) -> Option<String>) -> Vec<Fault> {
+    let fault = |(number, address): (usize, IpAddr)| {
+        let other = holder(address)?;
+        let message =
+            format!("{address} is already in NetIPAllocation {other:?}; an address may be in one only");
+        Some(Fault { path: format!("spec.reservedIPs[{number}]"), message })
+    };
+    new_addresses(request).filter_map(fault).collect()
+}
+
+/// Addresses that the object did not list before, with their places. What it did is no news: two objects
+/// may share it from before this rule.
+pub fn new_addresses(request: Request<'_>) -> impl Iterator<Item = (usize, IpAddr)> + '_ {
     let before: BTreeSet<IpAddr> =
-        listed(request.old.and_then(|old| old.get("spec"))).map(|(_, a)| a).collect();
-    for (number, address) in listed(Some(&spec)) {
-        // What was listed before is no news; two objects may share it from before this rule.
-        if let (false, Some(other)) = (before.contains(&address), holder(address)) {
-            answer.faults.push(Fault {
-                path: format!("spec.reservedIPs[{number}]"),
-                message: format!(
-                    "{address} is already in NetIPAllocation {other:?}; an address may be in one only"
-                ),
-            });
-        }
-    }
-    answer
+        listed(request.old.and_then(|old| old.get("spec"))).map(|(_, address)| address).collect();
+    listed(request.object.get("spec")).filter(move |(_, address)| !before.contains(address))
 }
 
 fn listed(spec: Option<&Value>) -> impl Iterator<Item = (usize, IpAddr)> + '_ {
@@ -145,13 +142,31 @@ fn same(one: &Value, other: &Value) -> bool {
 fn canonicalise(spec: &mut Value, answer: &mut Answer) {
     let Some(list) = spec.get_mut("reservedIPs").and_then(Value::as_array_mut) else { return };
     for (number, entry) in list.iter_mut().enumerate() {
-        let Some(Ok(address)) = entry.as_str().map(parse::parse_address) else { continue };
-        let canonical = json!(address.to_string());
+        let canonical = canonical(entry);
         if *entry != canonical {
             *entry = canonical.clone();
             let path = pointer(&["reservedIPs", &number.to_string()]);
             answer.patch.0.push(PatchOperation::Replace(ReplaceOperation { path, value: canonical }));
         }
+    }
+}
+
+/// An address in canonical text; what is none stays as it is.
+fn canonical(entry: &Value) -> Value {
+    match entry.as_str().map(parse::parse_address) {
+        Some(Ok(address)) => json!(address.to_string()),
+        _ => entry.clone(),
+    }
+}
+
+/// Whether a field of the spec means what it meant before. Canonical text is no change: it is we who
+/// make it so.
+fn unchanged(field: &str, old: Option<&Value>, new: Option<&Value>) -> bool {
+    match (old.and_then(Value::as_array), new.and_then(Value::as_array)) {
+        (Some(old), Some(new)) if field == "reservedIPs" => {
+            old.iter().map(canonical).eq(new.iter().map(canonical))
+        }
+        _ => old == new,
     }
 }
 
@@ -174,10 +189,10 @@ fn judge(request: Request<'_>, spec: &Value, answer: &mut Answer) {
             }
         }
         Some(old) => {
-            let unchanged = |field: &str| old.get("spec").and_then(|old| old.get(field)) == spec.get(field);
-            let new = faults
-                .into_iter()
-                .filter(|fault| top_field(&fault.path).is_none_or(|field| !unchanged(field)));
+            let old = old.get("spec");
+            let changed =
+                |field: &str| !unchanged(field, old.and_then(|old| old.get(field)), spec.get(field));
+            let new = faults.into_iter().filter(|fault| top_field(&fault.path).is_none_or(changed));
             answer.faults.extend(new);
         }
     }
@@ -204,9 +219,7 @@ fn warn(spec: &Value, excluded: &BTreeSet<String>, answer: &mut Answer) {
         .get("workloadRef")
         .map(|workload| workload.get("namespace").and_then(Value::as_str).unwrap_or("default"));
     if let Some(namespace) = namespace.filter(|namespace| excluded.contains(*namespace)) {
-        answer.warnings.push(format!(
-            "pods in namespace {namespace} are never changed or evicted: only drains are waited for"
-        ));
+        answer.warnings.push(format!("namespace {namespace} is excluded: no injection, no eviction there"));
     }
 }
 

@@ -4,4 +4,7 @@
 
 mod affinity;
 mod allocation;
+mod envelope;
+mod index;
+mod shell;
 mod workload;
