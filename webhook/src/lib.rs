@@ -3,4 +3,5 @@
 pub mod affinity;
 pub mod allocation;
 pub mod index;
+pub mod server;
 pub mod workload;
