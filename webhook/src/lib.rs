@@ -9,6 +9,7 @@ pub mod index;
 mod json;
 pub mod review;
 mod router;
+pub mod server;
 pub mod state;
 pub mod watch;
 pub mod workload;
