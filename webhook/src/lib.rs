@@ -7,6 +7,7 @@ mod claims;
 pub mod decide;
 pub mod index;
 mod json;
+pub mod registration;
 pub mod review;
 mod router;
 pub mod server;
