@@ -1,6 +1,7 @@
 //! Metrics. Each part of the program has a table of families in a file of its own; the documentation is
 //! made from the tables, and rules and dashboard are tested against them.
 
+pub mod certs;
 pub mod server;
 pub mod webhook;
 
@@ -33,7 +34,7 @@ pub enum Kind {
 
 /// All tables, each with the title that it has in the documentation.
 pub const TABLES: &[(&str, &[Family])] =
-    &[("Admission", webhook::FAMILIES), ("Webhook server", server::FAMILIES)];
+    &[("Admission", webhook::FAMILIES), ("Webhook server", server::FAMILIES), ("Certificates", certs::FAMILIES)];
 
 /// Where families are registered. Handles are cheap to clone.
 #[derive(Clone, Debug)]
