@@ -1,5 +1,7 @@
 //! The command line.
 
+use crate::process::{self, Common};
+use crate::webhook;
 use clap::{Parser, Subcommand};
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -17,6 +19,13 @@ pub struct Cli {
 enum Command {
     /// Print the CustomResourceDefinitions (`ip-address-controller crds | kubectl apply -f -`)
     Crds,
+    /// Run the admission webhook
+    Webhook {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        settings: webhook::Settings,
+    },
     /// Print the version
     Version,
 }
@@ -26,6 +35,9 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         let done = match self.command {
             Command::Crds => print_crds(),
+            Command::Webhook { common, settings } => {
+                process::run(|shutdown| webhook::run(common, settings, shutdown))
+            }
             Command::Version => print(&format!("{}\n", env!("CARGO_PKG_VERSION"))),
         };
         match done {

@@ -2,5 +2,7 @@
 //! the right workloads run there.
 
 mod cli;
+mod process;
+pub mod webhook;
 
 pub use cli::Cli;

@@ -33,8 +33,11 @@ pub enum Kind {
 }
 
 /// All tables, each with the title that it has in the documentation.
-pub const TABLES: &[(&str, &[Family])] =
-    &[("Admission", webhook::FAMILIES), ("Webhook server", server::FAMILIES), ("Certificates", certs::FAMILIES)];
+pub const TABLES: &[(&str, &[Family])] = &[
+    ("Admission", webhook::FAMILIES),
+    ("Webhook server", server::FAMILIES),
+    ("Certificates", certs::FAMILIES),
+];
 
 /// Where families are registered. Handles are cheap to clone.
 #[derive(Clone, Debug)]

@@ -7,12 +7,18 @@ mod claims;
 pub mod decide;
 pub mod index;
 mod json;
+#[cfg(feature = "serve")]
 pub mod registration;
 pub mod review;
+#[cfg(feature = "serve")]
 mod router;
+#[cfg(feature = "serve")]
 pub mod server;
+#[cfg(feature = "serve")]
 pub mod state;
+#[cfg(feature = "serve")]
 pub mod watch;
 pub mod workload;
 
+#[cfg(feature = "serve")]
 pub use router::router;

@@ -4,6 +4,9 @@
 
 mod affinity;
 mod allocation;
+#[path = "../../../fuzz/src/checks.rs"]
+mod checks;
+mod corpus;
 mod envelope;
 mod index;
 mod shell;
