@@ -5,6 +5,7 @@ use clap::Args;
 use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 use std::future::Future;
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use telemetry::Telemetry;
 use webhook::server::{self, Health, Limits, Shutdown};
@@ -74,7 +75,11 @@ pub fn run<F: Future<Output = Result<()>>>(main: impl FnOnce(Shutdown) -> F) -> 
     use tracing_subscriber::filter::{EnvFilter, LevelFilter};
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
     // Somebody who runs us as a library may have set up theirs.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .try_init();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async { main(Shutdown::on_signals()?).await })

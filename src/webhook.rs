@@ -161,8 +161,10 @@ async fn keep_up(
             registration::register(&client, url).await.context("cannot register the webhook")?;
         }
         shutdown.draining().await;
-        if settings.webhook_unregister {
-            registration::unregister(&client).await.context("cannot unregister the webhook")?;
+        if settings.webhook_unregister
+            && let Err(error) = registration::unregister(&client).await
+        {
+            tracing::error!(%error, "cannot delete the webhook configurations");
         }
         // The drain is the server's to end.
         std::future::pending::<Result<()>>().await

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         webhook::allocations::requests_are_counted_and_logged_by_uid,
         webhook::allocations::warnings_reach_the_client,
         webhook::bytes::what_is_no_review_is_refused_and_nothing_falls_over,
+        webhook::down::readiness_names_what_is_missing,
         webhook::down::the_schema_refuses_bad_specs_on_its_own,
         webhook::down::what_needs_no_webhook_goes_on,
         webhook::duplicates::a_clash_is_found_among_twenty_thousand_addresses,

@@ -38,9 +38,12 @@ pub struct Answer {
 pub fn mutate(request: Request<'_>, excluded: &BTreeSet<String>) -> Answer {
     let mut answer = Answer::default();
     let mut spec = request.object.get("spec").cloned().unwrap_or(Value::Null);
-    convert(request, &mut spec, &mut answer);
+    let converted = convert(request, &mut spec, &mut answer);
     canonicalise(&mut spec, &mut answer);
     judge(request, &spec, &mut answer);
+    if converted {
+        name_what_was_written(&mut answer.faults);
+    }
     warn(&spec, excluded, &mut answer);
     answer
 }
@@ -80,15 +83,15 @@ fn listed(spec: Option<&Value>) -> impl Iterator<Item = (usize, IpAddr)> + '_ {
 }
 
 /// `deploymentRef` becomes `workloadRef`. When both are there and differ, what the user changed counts;
-/// when that is both, or the object is new, nobody can tell.
-fn convert(request: Request<'_>, spec: &mut Value, answer: &mut Answer) {
-    let Some(deployment) = present(spec, "deploymentRef").cloned() else { return };
+/// when that is both, or the object is new, nobody can tell. True: `workloadRef` is made of it.
+fn convert(request: Request<'_>, spec: &mut Value, answer: &mut Answer) -> bool {
+    let Some(deployment) = present(spec, "deploymentRef").cloned() else { return false };
     answer.warnings.push(
         "spec.deploymentRef is deprecated: use spec.workloadRef {kind: Deployment, name, namespace}".into(),
     );
     if let Some(fault) = reference_fault(request, spec) {
         answer.faults.push(fault);
-        return;
+        return false;
     }
     let mut converted = json!({ "kind": "Deployment" });
     for field in ["name", "namespace"] {
@@ -96,16 +99,25 @@ fn convert(request: Request<'_>, spec: &mut Value, answer: &mut Answer) {
             converted[field] = value.clone();
         }
     }
-    let Some(object) = spec.as_object_mut() else { return };
+    let Some(object) = spec.as_object_mut() else { return false };
     object.remove("deploymentRef");
     answer.patch.0.push(PatchOperation::Remove(RemoveOperation { path: pointer(&["deploymentRef"]) }));
     // An old deploymentRef beside a workloadRef says nothing new.
-    if is_new(request, "deploymentRef", &deployment) || !object.contains_key("workloadRef") {
+    let counts = is_new(request, "deploymentRef", &deployment) || !object.contains_key("workloadRef");
+    if counts {
         object.insert("workloadRef".into(), converted.clone());
-        answer
-            .patch
-            .0
-            .push(PatchOperation::Add(AddOperation { path: pointer(&["workloadRef"]), value: converted }));
+        let add = AddOperation { path: pointer(&["workloadRef"]), value: converted };
+        answer.patch.0.push(PatchOperation::Add(add));
+    }
+    counts
+}
+
+/// A person looks for what is wrong where they wrote it.
+fn name_what_was_written(faults: &mut [Fault]) {
+    for fault in faults {
+        if let Some(rest) = fault.path.strip_prefix("spec.workloadRef") {
+            fault.path = format!("spec.deploymentRef{rest}");
+        }
     }
 }
 

@@ -104,8 +104,9 @@ impl State {
     fn settle(&self, missing: &BTreeSet<String>) {
         if missing.is_empty() && !self.complete.swap(true, Ordering::AcqRel) {
             self.metrics.index_synced.with_label_values(&["replicasets"]).set(1);
-            self.changes.send_modify(|count| *count = count.wrapping_add(1));
         }
+        // Readiness says what is missing.
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     fn lock_missing(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {

@@ -1,10 +1,13 @@
 //! The webhook is dead: what goes on, and what is refused.
 
-use super::kit::{allocation, api, apply, injects, merge, namespace, pod_of, reference, required, start};
+use super::kit::{
+    Hook, NAMESPACE, Registration, allocation, api, apply, injects, merge, namespace, pod_of, reference,
+    required, start,
+};
 use crate::requests::{create, refusal, remove};
 use anyhow::{Context as _, Result, ensure};
 use cluster::harness::Bed;
-use cluster::{NodeSpec, Provider, Version, eventually};
+use cluster::{Cluster, NodeSpec, Provider, Version, eventually};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -82,4 +85,27 @@ pub async fn the_schema_refuses_bad_specs_on_its_own(_: Arc<Bed>) -> Result<()> 
     ensure!(answer.contains("spec.reservedIPs[0]") && answer.contains("are private"), "{answer}");
     ensure!(!answer.contains("webhook"), "{answer}");
     Ok(())
+}
+
+/// Readiness is false until the lists are read, and says which is not.
+pub async fn readiness_names_what_is_missing(_: Arc<Bed>) -> Result<()> {
+    let cluster = Cluster::start().await?;
+    cluster.kubectl(&["create", "namespace", NAMESPACE]).await?.ok()?;
+    super::kit::allow_all(&cluster).await?;
+    let hook = Hook::start(&cluster, &Registration::Own).await?;
+    eventually("a process that says what it waits for", async || {
+        let (status, text) = hook.readyz().await?;
+        ensure!(status == 503 && text.contains("[-] index: waiting for allocations"), "{status} {text}");
+        Ok(())
+    })
+    .await?;
+    let configurations = cluster.kubectl(&["get", "validatingwebhookconfigurations"]).await?.ok()?;
+    ensure!(configurations.trim().is_empty(), "registered before it is ready: {configurations}");
+    cluster.install_crds().await?;
+    eventually("a process that is ready", async || {
+        let (status, text) = hook.readyz().await?;
+        ensure!(status == 200 && text.contains("[+] index"), "{status} {text}");
+        Ok(())
+    })
+    .await
 }

@@ -3,7 +3,6 @@
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use cluster::{Cluster, Process, Program, Reaper, Version, eventually, free_port};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -50,10 +49,21 @@ pub async fn bare(version: Version) -> Result<Cluster> {
     let cluster = Cluster::builder().version(version).start().await?;
     cluster.install_crds().await?;
     cluster.kubectl(&["create", "namespace", NAMESPACE]).await?.ok()?;
-    cluster.kubectl(&["create", "serviceaccount", ACCOUNT, "-n", NAMESPACE]).await?.ok()?;
-    allow(&cluster, "webhook").await?;
-    allow(&cluster, "certs").await?;
+    account(&cluster).await?;
     Ok(cluster)
+}
+
+/// The webhook's account, with the rights of deploy/rbac and no others.
+async fn account(cluster: &Cluster) -> Result<()> {
+    cluster.kubectl(&["create", "serviceaccount", ACCOUNT, "-n", NAMESPACE]).await?.ok()?;
+    allow(cluster, "webhook").await?;
+    allow(cluster, "certs").await
+}
+
+/// The same, and what WEBHOOK_URL needs.
+pub async fn allow_all(cluster: &Cluster) -> Result<()> {
+    account(cluster).await?;
+    allow(cluster, "webhook-self-registration").await
 }
 
 /// Gives the webhook's account what a manifest of deploy/ allows.
@@ -298,10 +308,4 @@ pub async fn forget(cluster: &Cluster, names: &[&str]) -> Result<()> {
         crate::requests::remove(cluster, name).await?;
     }
     Ok(())
-}
-
-/// All namespaces that there are.
-pub async fn namespaces(cluster: &Cluster) -> Result<Vec<String>> {
-    let api: Api<Namespace> = Api::all(cluster.client());
-    Ok(api.list(&ListParams::default()).await?.items.into_iter().filter_map(|n| n.metadata.name).collect())
 }

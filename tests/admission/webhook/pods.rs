@@ -1,8 +1,8 @@
 //! Which pods are sent to the nodes of an allocation, and which are left alone.
 
 use super::kit::{
-    allocation, bare_pod, dry_run, forget, guarded, injects, merge, namespace, namespaces, pod_of, reference,
-    required, selector, selects,
+    allocation, bare_pod, dry_run, forget, guarded, injects, merge, namespace, pod_of, reference, required,
+    selector, selects,
 };
 use crate::requests::create;
 use anyhow::{Context as _, Result, ensure};
@@ -166,11 +166,27 @@ pub async fn the_selector_follows_the_allocations(_: Arc<Bed>) -> Result<()> {
         Ok(())
     })
     .await?;
-    ensure!(namespaces(cluster).await?.contains(&"kube-system".to_owned()));
+    watched_only(cluster, &["a", "b"])?;
     // WEBHOOK_UNREGISTER: nothing is left behind.
     guarded.hook.process.stop().await?;
     let left =
         cluster.kubectl(&["get", "mutatingwebhookconfigurations,validatingwebhookconfigurations"]).await?;
     ensure!(left.ok()?.trim().is_empty(), "configurations are left");
+    Ok(())
+}
+
+/// Of ReplicaSets the webhook has asked for metadata, in these namespaces and nowhere else.
+fn watched_only(cluster: &Cluster, namespaces: &[&str]) -> Result<()> {
+    let log = std::fs::read_to_string(cluster.audit_log())?;
+    let mut seen = std::collections::BTreeSet::new();
+    for line in log.lines() {
+        let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+        let user = event["user"]["username"].as_str().unwrap_or_default();
+        if user.ends_with(":ip-address-controller-webhook") && event["objectRef"]["resource"] == "replicasets"
+        {
+            seen.insert(event["objectRef"]["namespace"].as_str().unwrap_or("all of them").to_owned());
+        }
+    }
+    ensure!(seen.iter().eq(namespaces), "ReplicaSets are watched in {seen:?}");
     Ok(())
 }

@@ -54,6 +54,18 @@ fn deployment_ref_becomes_workload_ref() {
     assert!(answer.faults.is_empty(), "{answer:?}");
 }
 
+/// A person looks for what is wrong where they wrote it.
+#[test]
+fn faults_of_a_deployment_ref_have_its_path() {
+    for (reference, path) in [
+        (json!({}), "spec.deploymentRef.name"),
+        (json!({ "name": 7 }), "spec.deploymentRef.name"),
+        (json!({ "name": "app", "namespace": "" }), "spec.deploymentRef.namespace"),
+    ] {
+        assert_eq!(paths(&create(&with("deploymentRef", reference)).0), [path]);
+    }
+}
+
 #[test]
 fn two_references_to_one_workload_are_one() {
     let mut spec = with("deploymentRef", json!({ "name": "app" }));

@@ -7,6 +7,7 @@ mod allocation;
 #[path = "../../../fuzz/src/checks.rs"]
 mod checks;
 mod corpus;
+mod decision;
 mod envelope;
 mod index;
 mod shell;
