@@ -24,7 +24,7 @@ enum Command {
         #[command(flatten)]
         common: Common,
         #[command(flatten)]
-        settings: webhook::Settings,
+        settings: Box<webhook::Settings>,
     },
     /// Print the version
     Version,
@@ -36,7 +36,7 @@ impl Cli {
         let done = match self.command {
             Command::Crds => print_crds(),
             Command::Webhook { common, settings } => {
-                process::run(|shutdown| webhook::run(common, settings, shutdown))
+                process::run(|shutdown| webhook::run(common, *settings, shutdown))
             }
             Command::Version => print(&format!("{}\n", env!("CARGO_PKG_VERSION"))),
         };

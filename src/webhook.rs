@@ -23,27 +23,31 @@ use webhook::state::State;
 #[derive(Args, Clone, Debug)]
 pub struct Settings {
     /// Address of the webhook itself
-    #[arg(long, env = "WEBHOOK_ADDR", default_value = "[::]:9443")]
-    webhook_addr: SocketAddr,
-    /// For a webhook outside the cluster: where the API server reaches it, e.g. https://127.0.0.1:9443.
+    #[arg(long = "webhook-addr", env = "WEBHOOK_ADDR", default_value = "[::]:9443")]
+    addr: SocketAddr,
+    /// For a webhook outside the cluster: where the API server reaches it, e.g. `https://127.0.0.1:9443`.
     /// The process then makes both webhook configurations itself
-    #[arg(long, env = "WEBHOOK_URL")]
-    webhook_url: Option<String>,
+    #[arg(long = "webhook-url", env = "WEBHOOK_URL")]
+    url: Option<String>,
     /// Delete the webhook configurations when the process ends
-    #[arg(long, env = "WEBHOOK_UNREGISTER", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
-    webhook_unregister: bool,
+    #[arg(long = "webhook-unregister", env = "WEBHOOK_UNREGISTER", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    unregister: bool,
     /// Further names or addresses that the certificate is for
-    #[arg(long, env = "WEBHOOK_NAMES", value_delimiter = ',')]
-    webhook_names: Vec<String>,
+    #[arg(long = "webhook-names", env = "WEBHOOK_NAMES", value_delimiter = ',')]
+    names: Vec<String>,
     /// Secret with the certificates, which replicas share
-    #[arg(long, env = "WEBHOOK_SECRET", default_value = "ip-address-controller-webhook-tls")]
-    webhook_secret: String,
+    #[arg(
+        long = "webhook-secret",
+        env = "WEBHOOK_SECRET",
+        default_value = "ip-address-controller-webhook-tls"
+    )]
+    secret: String,
     /// Folder with tls.crt and tls.key that somebody else keeps (cert-manager), instead of the Secret
-    #[arg(long, env = "WEBHOOK_CERT_DIR")]
-    webhook_cert_dir: Option<PathBuf>,
+    #[arg(long = "webhook-cert-dir", env = "WEBHOOK_CERT_DIR")]
+    cert_dir: Option<PathBuf>,
     /// How long a process that ends goes on answering, so that the API server can move on, in seconds
-    #[arg(long, env = "WEBHOOK_DRAIN_SECONDS", default_value_t = 10)]
-    webhook_drain_seconds: u64,
+    #[arg(long = "webhook-drain-seconds", env = "WEBHOOK_DRAIN_SECONDS", default_value_t = 10)]
+    drain_seconds: u64,
 }
 
 impl Settings {
@@ -63,12 +67,12 @@ impl Settings {
             let host = parsed.host().with_context(|| format!("WEBHOOK_URL {url:?} has no host"))?;
             names.push(host.trim_matches(['[', ']']).to_owned());
         }
-        names.extend(self.webhook_names.iter().filter(|name| !name.is_empty()).cloned());
+        names.extend(self.names.iter().filter(|name| !name.is_empty()).cloned());
         Ok(names)
     }
 
     fn url(&self) -> Option<&str> {
-        self.webhook_url.as_deref().filter(|url| !url.is_empty())
+        self.url.as_deref().filter(|url| !url.is_empty())
     }
 }
 
@@ -92,10 +96,9 @@ pub async fn serve(
     let excluded: BTreeSet<String> = ["kube-system", "kube-node-lease", namespace].map(str::to_owned).into();
     let state = Arc::new(State::new(excluded, Metrics::new(telemetry)?));
     let index = health.check("index");
-    let listener = server::listen("webhook", settings.webhook_addr).await?;
+    let listener = server::listen("webhook", settings.addr).await?;
     let certificates = certificates(&client, namespace, settings, telemetry, health)?;
-    let limits =
-        Limits { drain_grace: Duration::from_secs(settings.webhook_drain_seconds), ..Limits::default() };
+    let limits = Limits { drain_grace: Duration::from_secs(settings.drain_seconds), ..Limits::default() };
     let metrics = ServerMetrics::register(telemetry)?;
     let served =
         server::serve(listener, webhook::router(&state), certificates, limits, metrics, shutdown.clone());
@@ -117,10 +120,10 @@ fn certificates(
     telemetry: &Telemetry,
     health: &Health,
 ) -> Result<Arc<Resolver>> {
-    let (source, targets) = match &settings.webhook_cert_dir {
+    let (source, targets) = match &settings.cert_dir {
         None => {
             let target = |kind| Target { kind, name: CONFIGURATION.to_owned() };
-            let secret = settings.webhook_secret.clone();
+            let secret = settings.secret.clone();
             let source = Source::Own { namespace: namespace.to_owned(), secret };
             (source, vec![target(Kind::Mutating), target(Kind::Validating)])
         }
@@ -161,7 +164,7 @@ async fn keep_up(
             registration::register(&client, url).await.context("cannot register the webhook")?;
         }
         shutdown.draining().await;
-        if settings.webhook_unregister
+        if settings.unregister
             && let Err(error) = registration::unregister(&client).await
         {
             tracing::error!(%error, "cannot delete the webhook configurations");

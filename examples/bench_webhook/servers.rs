@@ -126,8 +126,7 @@ pub async fn serve(kind: Kind) -> Result<()> {
         metrics,
         Shutdown::default(),
     ));
-    let mut line = String::new();
-    BufReader::new(tokio::io::stdin()).read_line(&mut line).await?;
+    tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await??;
     Ok(())
 }
 

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         webhook::duplicates::a_dry_run_holds_nothing,
         webhook::duplicates::an_address_moves_in_two_steps,
         webhook::duplicates::of_two_in_quick_succession_one_is_refused,
+        webhook::legacy::a_server_side_applier_needs_no_force,
         webhook::legacy::two_references_are_one_if_they_can_be,
         webhook::manifests::helm_upgrades_them,
         webhook::manifests::kubectl_applies_them_again,

@@ -1,4 +1,4 @@
-//! The envelope: AdmissionReview in, AdmissionReview out, version `admission.k8s.io/v1` only.
+//! The envelope: a review in, a review out, version `admission.k8s.io/v1` only.
 //!
 //! Only what is needed is decoded, and text is borrowed from the bytes that came. Objects stay raw until
 //! somebody has decided to look into them.
@@ -167,7 +167,8 @@ struct Response<'a> {
 /// As the API server itself refuses an invalid object, so that clients can show the fields.
 #[derive(Serialize)]
 struct Status<'a> {
-    status: &'static str,
+    #[serde(rename = "status")]
+    outcome: &'static str,
     code: u16,
     reason: &'static str,
     message: String,
@@ -209,7 +210,7 @@ impl Refusal {
             name: &self.name,
             causes: causes.collect(),
         };
-        Status { status: "Failure", code: 422, reason: "Invalid", message: self.message(), details }
+        Status { outcome: "Failure", code: 422, reason: "Invalid", message: self.message(), details }
     }
 }
 

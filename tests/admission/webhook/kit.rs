@@ -60,7 +60,7 @@ async fn account(cluster: &Cluster) -> Result<()> {
     allow(cluster, "certs").await
 }
 
-/// The same, and what WEBHOOK_URL needs.
+/// The same, and what `WEBHOOK_URL` needs.
 pub async fn allow_all(cluster: &Cluster) -> Result<()> {
     account(cluster).await?;
     allow(cluster, "webhook-self-registration").await
@@ -75,7 +75,7 @@ async fn allow(cluster: &Cluster, manifest: &str) -> Result<()> {
 /// Who makes the webhook configurations.
 #[derive(PartialEq)]
 pub enum Registration {
-    /// The process itself (WEBHOOK_URL).
+    /// The process itself (`WEBHOOK_URL`).
     Own,
     /// Somebody else.
     Others,

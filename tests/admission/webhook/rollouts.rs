@@ -65,7 +65,7 @@ pub async fn deployments(_: Arc<Bed>, version: Version) -> Result<()> {
     create(cluster, &allocation("fleet", &["198.51.100.51"], &reference("Deployment", space, "web-0")))
         .await?;
     selects(cluster, space, true).await?;
-    let path = "requiredDuringSchedulingIgnoredDuringExecution";
+    let required_terms = "requiredDuringSchedulingIgnoredDuringExecution";
     for (name, terms) in
         [("web-0", vec![]), ("web-1", vec![term("x")]), ("web-3", vec![term("x"), term("y"), term("z")])]
     {
@@ -83,7 +83,7 @@ pub async fn deployments(_: Arc<Bed>, version: Version) -> Result<()> {
         .await?;
         let mut object = workload("Deployment", space, name, "dep", Some(3));
         if !terms.is_empty() {
-            object["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][path]["nodeSelectorTerms"] =
+            object["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][required_terms]["nodeSelectorTerms"] =
                 json!(terms);
         }
         apply(cluster, &object).await?;

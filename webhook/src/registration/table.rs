@@ -108,12 +108,12 @@ pub fn configurations(endpoint: &Endpoint) -> [Value; 2] {
     });
     let validating = VALIDATING.iter().map(|webhook| webhook.entry(endpoint));
     [
-        configuration("MutatingWebhookConfiguration", mutating.collect()),
-        configuration("ValidatingWebhookConfiguration", validating.collect()),
+        configuration("MutatingWebhookConfiguration", &mutating.collect::<Vec<_>>()),
+        configuration("ValidatingWebhookConfiguration", &validating.collect::<Vec<_>>()),
     ]
 }
 
-fn configuration(kind: &str, webhooks: Vec<Value>) -> Value {
+fn configuration(kind: &str, webhooks: &[Value]) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,

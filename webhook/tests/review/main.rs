@@ -1,6 +1,6 @@
 //! The review functions, without a server around them.
 
-#![allow(clippy::expect_used)] // tests
+#![allow(clippy::expect_used, clippy::panic)] // tests
 
 mod affinity;
 mod allocation;
