@@ -6,6 +6,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
 use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -67,7 +68,7 @@ impl Kind {
                 let state = Arc::new(State::new(BTreeSet::new(), Metrics::new(telemetry)?));
                 for number in 0..size.div_ceil(20) {
                     state.with_index(|index| {
-                        index.apply_allocation(&format!("a{number}"), &reviews::spec(number), false)
+                        index.apply_allocation(&format!("a{number}"), &reviews::spec(number), false);
                     });
                 }
                 state.allocations_listed();
@@ -85,7 +86,7 @@ async fn fixed_patch(body: Bytes) -> ([(&'static str, &'static str); 1], String)
             { "key": "netinfra.darkbrains.com/allocation", "operator": "In", "values": ["a0"] },
         ]}]}},
     }}]);
-    let patch = base64::engine::general_purpose::STANDARD.encode(patch.to_string());
+    let patch = STANDARD.encode(patch.to_string());
     let text = String::from_utf8_lossy(&body);
     let uid =
         text.split_once("\"uid\":\"").and_then(|(_, rest)| rest.split_once('"')).map_or("", |(uid, _)| uid);
@@ -114,8 +115,7 @@ pub async fn serve(kind: Kind) -> Result<()> {
     let telemetry = Telemetry::new(None)?;
     let router = kind.router(&telemetry)?;
     let listener = listen("bench", "127.0.0.1:0".parse()?).await?;
-    let hex: String = certificate.der().iter().map(|byte| format!("{byte:02x}")).collect();
-    println!("{} {hex}", listener.local_addr()?.port());
+    println!("{} {}", listener.local_addr()?.port(), STANDARD.encode(certificate.der()));
     std::io::stdout().flush()?;
     let metrics = ServerMetrics::register(&telemetry)?;
     tokio::spawn(webhook::server::serve(
@@ -147,15 +147,14 @@ impl Server {
             .spawn()?;
         let stdout = child.stdout.take().context("no output")?;
         let line = BufReader::new(stdout).lines().next_line().await?.context("the server did not start")?;
-        let Some((port, hex)) = line.split_once(' ') else { bail!("{line:?}") };
-        let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16);
-        let der: Result<Vec<u8>, _> = (0..hex.len()).step_by(2).map(byte).collect();
-        Ok(Self { child, port: port.parse()?, certificate: CertificateDer::from(der?) })
+        let Some((port, certificate)) = line.split_once(' ') else { bail!("{line:?}") };
+        let certificate = CertificateDer::from(STANDARD.decode(certificate)?);
+        Ok(Self { child, port: port.parse()?, certificate })
     }
 
     /// The certificate as the API server takes it.
     pub fn pem(&self) -> String {
-        let text = base64::engine::general_purpose::STANDARD.encode(&self.certificate);
+        let text = STANDARD.encode(&self.certificate);
         format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
     }
 
