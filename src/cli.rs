@@ -1,5 +1,7 @@
 //! The command line.
 
+use crate::process::{self, Common, Misconfigured};
+use crate::{controller, webhook};
 use clap::{Parser, Subcommand};
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -17,6 +19,29 @@ pub struct Cli {
 enum Command {
     /// Print the CustomResourceDefinitions (`ip-address-controller crds | kubectl apply -f -`)
     Crds,
+    /// Run the controller
+    Controller {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        flags: controller::process::Flags,
+    },
+    /// Run controller and webhook in one process
+    All {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        flags: controller::process::Flags,
+        #[command(flatten)]
+        settings: webhook::Settings,
+    },
+    /// Run the admission webhook
+    Webhook {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        settings: Box<webhook::Settings>,
+    },
     /// Print the version
     Version,
 }
@@ -26,13 +51,23 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         let done = match self.command {
             Command::Crds => print_crds(),
+            Command::Controller { common, flags } => {
+                process::run(|shutdown| controller::process::main(common, flags, shutdown))
+            }
+            Command::All { common, flags, settings } => {
+                process::run(|shutdown| process::all(common, flags, settings, shutdown))
+            }
+            Command::Webhook { common, settings } => {
+                process::run(|shutdown| webhook::run(common, *settings, shutdown))
+            }
             Command::Version => print(&format!("{}\n", env!("CARGO_PKG_VERSION"))),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("ip-address-controller: {error:#}");
-                ExitCode::FAILURE
+                let misconfigured = error.chain().any(|cause| cause.is::<Misconfigured>());
+                if misconfigured { ExitCode::from(2) } else { ExitCode::FAILURE }
             }
         }
     }

@@ -4,5 +4,7 @@
 mod cli;
 pub mod controller;
 pub mod leader;
+mod process;
+pub mod webhook;
 
 pub use cli::Cli;

@@ -13,6 +13,7 @@ mod followers;
 mod gauges;
 mod lean;
 mod names;
+pub mod process;
 mod publish;
 mod settings;
 mod state;

@@ -1,0 +1,60 @@
+//! The end of a server, as callers see it.
+
+use super::kit::*;
+use super::*;
+use std::time::Duration;
+
+fn quick() -> Limits {
+    Limits { drain_grace: Duration::from_millis(300), ..Limits::default() }
+}
+
+#[tokio::test]
+async fn answers_under_way_finish_and_tell_the_caller_to_dial_anew() {
+    let served = Served::start(quick()).await;
+    let mut caller = served.http().await;
+    let slow = tokio::spawn(async move { (caller.post("/slow", "").await, caller) });
+    eventually("the handler to be called", || *served.calls.lock().unwrap() == 1).await;
+    served.shutdown.drain();
+    // The listener stays open for the grace.
+    served.works().await;
+    eventually("the listener to be closed", || std::net::TcpStream::connect(served.address).is_err()).await;
+    assert!(!served.done.is_finished(), "an answer is still under way");
+    served.release.notify_one();
+    let (answer, _) = slow.await.unwrap();
+    let answer = answer.unwrap();
+    assert_eq!(answer.body().as_ref(), b"at last");
+    assert_eq!(answer.headers()["connection"], "close");
+    assert_eq!(served.done.await.unwrap().unwrap(), Drained { cut_off: 0 });
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_last_and_one_that_is_used_meanwhile_is_answered() {
+    let served = Served::start(quick()).await;
+    let (mut used, idle, mut busy) = (served.http().await, served.http().await, served.http().await);
+    let slow = tokio::spawn(async move { busy.post("/slow", "").await });
+    eventually("the handler to be called", || *served.calls.lock().unwrap() == 1).await;
+    served.shutdown.drain();
+    eventually("the listener to be closed", || std::net::TcpStream::connect(served.address).is_err()).await;
+    assert!(!idle.closed.is_finished(), "an answer is still under way");
+    let answer = used.post("/echo", "late").await.unwrap();
+    assert_eq!(
+        (answer.body().as_ref(), &answer.headers()["connection"]),
+        (&b"late"[..], &"close".parse().unwrap())
+    );
+    served.release.notify_one();
+    slow.await.unwrap().unwrap();
+    idle.closed.await.unwrap();
+    assert_eq!(served.done.await.unwrap().unwrap(), Drained { cut_off: 0 });
+}
+
+#[tokio::test]
+async fn a_second_signal_cuts_off_what_is_under_way() {
+    let served = Served::start(Limits::default()).await;
+    let mut caller = served.http().await;
+    let slow = tokio::spawn(async move { caller.post("/slow", "").await });
+    eventually("the handler to be called", || *served.calls.lock().unwrap() == 1).await;
+    served.shutdown.drain();
+    served.shutdown.abort();
+    assert_eq!(served.done.await.unwrap().unwrap(), Drained { cut_off: 1 });
+    assert!(slow.await.unwrap().is_err());
+}
