@@ -58,3 +58,31 @@ async fn a_second_signal_cuts_off_what_is_under_way() {
     assert_eq!(served.done.await.unwrap().unwrap(), Drained { cut_off: 1 });
     assert!(slow.await.unwrap().is_err());
 }
+
+#[tokio::test]
+async fn item_11_the_first_sigterm_drains_and_the_second_aborts() {
+    let me = rustix::process::getpid();
+    let shutdown = Shutdown::on_signals().unwrap();
+    assert!(!shutdown.is_draining());
+    rustix::process::kill_process(me, rustix::process::Signal::TERM).unwrap();
+    shutdown.draining().await;
+    let aborted = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move { shutdown.aborted().await }
+    });
+    assert!(!aborted.is_finished());
+    rustix::process::kill_process(me, rustix::process::Signal::TERM).unwrap();
+    aborted.await.unwrap();
+}
+
+#[tokio::test]
+async fn answers_that_take_too_long_are_cut_off() {
+    let limits = Limits { drain_timeout: Duration::from_millis(200), ..quick() };
+    let served = Served::start(limits).await;
+    let mut caller = served.http().await;
+    let slow = tokio::spawn(async move { caller.post("/slow", "").await });
+    eventually("the handler to be called", || *served.calls.lock().unwrap() == 1).await;
+    served.shutdown.drain();
+    assert_eq!(served.done.await.unwrap().unwrap(), Drained { cut_off: 1 });
+    assert!(slow.await.unwrap().is_err());
+}
