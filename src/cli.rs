@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::certs_status::Status;
 use clap::{Parser, Subcommand};
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -15,16 +16,26 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// The webhook's certificates
+    #[command(subcommand)]
+    Certs(Certs),
     /// Print the CustomResourceDefinitions (`ip-address-controller crds | kubectl apply -f -`)
     Crds,
     /// Print the version
     Version,
 }
 
+#[derive(Debug, Subcommand)]
+enum Certs {
+    /// Print source, serials, dates, the next step, and which configurations carry the bundle
+    Status(Status),
+}
+
 impl Cli {
     /// Runs the command; a failure is one line on standard error and a non-zero exit code.
     pub fn run(self) -> ExitCode {
         let done = match self.command {
+            Command::Certs(Certs::Status(status)) => status.report().and_then(|report| print(&report)),
             Command::Crds => print_crds(),
             Command::Version => print(&format!("{}\n", env!("CARGO_PKG_VERSION"))),
         };

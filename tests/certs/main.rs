@@ -13,6 +13,7 @@ mod publish;
 mod replica;
 mod rotation;
 mod scene;
+mod status;
 
 use cluster::tests;
 use std::process::ExitCode;
@@ -32,5 +33,6 @@ fn main() -> ExitCode {
         files::files_swapped_half_written_and_removed_fail_no_write,
         files::an_expired_certificate_is_not_ready_until_it_is_mended,
         files::with_somebody_elses_injector_nothing_is_written,
+        status::certs_status_tells_what_there_is_and_what_comes_next,
     ])
 }
