@@ -121,7 +121,7 @@ struct Lines(String);
 impl Lines {
     fn put(&mut self, name: &str, text: &str) {
         // Writing to a String does not fail.
-        let _ = writeln!(self.0, "{:<20}{text}", format!("{name}:"));
+        let _ = writeln!(self.0, "{:<14}{text}", format!("{name}: "));
     }
 
     fn certificate(&mut self, name: &str, certificate: &Certificate, now: Timestamp) {

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, PostParams};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,6 +119,25 @@ pub async fn without_memory_a_damaged_secret_is_made_anew_and_the_bundle_stays_a
     ensure!(scene.authority().await? != before.serial);
     for kind in [Kind::Mutating, Kind::Validating] {
         ensure!(scene.bundle(kind).await?.carries(&before), "what others may still serve stays trusted");
+    }
+    Ok(())
+}
+
+/// The runbook's way to be rid of a CA whose key has leaked.
+pub async fn a_leaked_authority_goes_with_secret_and_bundles_while_nobody_runs(bed: Arc<Bed>) -> Result<()> {
+    let scene = Scene::set(&bed, "leaked").await?;
+    let first = Replica::join_with(&scene, scene.calm()).await?;
+    scene.works().await?;
+    let leaked = scene.contents().await?.current.context("no CA")?.certificate;
+    drop(first);
+    scene.secrets().delete(&scene.secret_name(), &DeleteParams::default()).await?;
+    for kind in [Kind::Mutating, Kind::Validating] {
+        scene.patch(kind, &json!([{ "op": "remove", "path": "/webhooks/0/clientConfig/caBundle" }])).await?;
+    }
+    let _second = Replica::join_with(&scene, scene.calm()).await?;
+    scene.works().await?;
+    for kind in [Kind::Mutating, Kind::Validating] {
+        ensure!(!scene.bundle(kind).await?.carries(&leaked), "it is trusted no more");
     }
     Ok(())
 }

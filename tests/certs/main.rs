@@ -15,16 +15,19 @@ mod rotation;
 mod scene;
 mod status;
 
-use cluster::tests;
+use cluster::{tests, tests_on_all_versions};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cluster::harness::run(tests![
+    let mut all = tests_on_all_versions![
         rotation::two_replicas_that_start_at_once_share_one_authority,
-        rotation::a_rolling_restart_fails_no_write,
         rotation::three_rotations_of_authority_and_leaf_fail_no_write,
+    ];
+    all.extend(tests![
+        rotation::a_rolling_restart_fails_no_write,
         damage::a_damaged_secret_heals_with_the_same_authority_and_is_reported,
         damage::without_memory_a_damaged_secret_is_made_anew_and_the_bundle_stays_a_union,
+        damage::a_leaked_authority_goes_with_secret_and_bundles_while_nobody_runs,
         publish::a_bundle_overwritten_by_hand_comes_back,
         publish::a_configuration_deleted_and_recreated_gets_the_bundle,
         publish::a_conversion_stanza_gets_the_bundle,
@@ -34,5 +37,6 @@ fn main() -> ExitCode {
         files::an_expired_certificate_is_not_ready_until_it_is_mended,
         files::with_somebody_elses_injector_nothing_is_written,
         status::certs_status_tells_what_there_is_and_what_comes_next,
-    ])
+    ]);
+    cluster::harness::run(all)
 }

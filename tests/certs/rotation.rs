@@ -5,13 +5,16 @@ use crate::load::Load;
 use crate::replica::Replica;
 use crate::scene::Scene;
 use anyhow::{Result, ensure};
-use cluster::eventually;
 use cluster::harness::Bed;
+use cluster::{Version, eventually};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub async fn two_replicas_that_start_at_once_share_one_authority(bed: Arc<Bed>) -> Result<()> {
-    let scene = Scene::set(&bed, "first-start").await?;
+pub async fn two_replicas_that_start_at_once_share_one_authority(
+    bed: Arc<Bed>,
+    version: Version,
+) -> Result<()> {
+    let scene = Scene::set_on(&bed, version, "first-start").await?;
     let starts = (0..2).map(|_| Replica::join_with(&scene, scene.calm()));
     let replicas = futures::future::try_join_all(starts).await?;
     until("both to be ready", || replicas.iter().all(Replica::is_ready)).await?;
@@ -50,8 +53,11 @@ pub async fn a_rolling_restart_fails_no_write(bed: Arc<Bed>) -> Result<()> {
     Ok(())
 }
 
-pub async fn three_rotations_of_authority_and_leaf_fail_no_write(bed: Arc<Bed>) -> Result<()> {
-    let scene = Scene::set(&bed, "three-rotations").await?;
+pub async fn three_rotations_of_authority_and_leaf_fail_no_write(
+    bed: Arc<Bed>,
+    version: Version,
+) -> Result<()> {
+    let scene = Scene::set_on(&bed, version, "three-rotations").await?;
     let replicas = [Replica::join(&scene).await?, Replica::join(&scene).await?];
     scene.works().await?;
     let load = Load::start(&scene);

@@ -27,7 +27,11 @@ pub struct Scene {
 
 impl Scene {
     pub async fn set(bed: &Bed, name: &str) -> Result<Self> {
-        let cluster = bed.cluster(Version::Newest).await?;
+        Self::set_on(bed, Version::Newest, name).await
+    }
+
+    pub async fn set_on(bed: &Bed, version: Version, name: &str) -> Result<Self> {
+        let cluster = bed.cluster(version).await?;
         cluster.kubectl(&["create", "namespace", name]).await?.ok()?;
         cluster.kubectl(&["create", "serviceaccount", &format!("{name}-webhook"), "-n", name]).await?.ok()?;
         let roles = ROLES.replace("ip-address-controller", name);

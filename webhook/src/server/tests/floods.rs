@@ -170,3 +170,15 @@ async fn open_and_drop(served: &Served, count: usize) {
     }
     eventually("all to be gone", || served.metrics.connections.get() == 0).await;
 }
+
+#[tokio::test]
+async fn when_all_are_being_answered_it_is_the_newcomer_that_goes() {
+    let served = Served::start(Limits { connections: 1, ..Limits::default() }).await;
+    let mut caller = served.http().await;
+    let slow = tokio::spawn(async move { caller.post("/slow", "").await });
+    eventually("the handler to be called", || *served.calls.lock().unwrap() == 1).await;
+    assert!(served.tls().await.is_err());
+    assert_eq!(served.metrics.evicted.with_label_values(&["newcomer"]).get(), 1);
+    served.release.notify_one();
+    assert_eq!(slow.await.unwrap().unwrap().status(), StatusCode::OK);
+}
