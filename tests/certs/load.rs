@@ -7,7 +7,11 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
+
+/// Not more at once than a rate of 50 a second needs.
+const AT_ONCE: usize = 32;
 
 #[derive(Default)]
 struct Count {
@@ -49,11 +53,13 @@ impl Load {
 
 async fn write(api: Api<ConfigMap>, count: Arc<Mutex<Count>>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(Duration::from_millis(20));
+    // A machine that stalls gets fewer writes, not all of them at once afterwards.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut under_way = JoinSet::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            _ = ticks.tick() => {
+            _ = ticks.tick(), if under_way.len() < AT_ONCE => {
                 let (api, count) = (api.clone(), Arc::clone(&count));
                 under_way.spawn(async move {
                     let metadata = ObjectMeta { generate_name: Some("load-".to_owned()), ..ObjectMeta::default() };

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
     ];
     all.extend(tests![
         rotation::a_rolling_restart_fails_no_write,
+        rotation::connections_closed_just_as_they_are_used_fail_no_write,
         damage::a_damaged_secret_heals_with_the_same_authority_and_is_reported,
         damage::without_memory_a_damaged_secret_is_made_anew_and_the_bundle_stays_a_union,
         damage::a_leaked_authority_goes_with_secret_and_bundles_while_nobody_runs,

@@ -10,7 +10,6 @@ use kube::Client;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use telemetry::Telemetry;
 use telemetry::certs::CertMetrics;
 use telemetry::server::ServerMetrics;
@@ -23,6 +22,7 @@ pub struct Options {
     pub targets: Vec<Target>,
     pub names: Vec<String>,
     pub lifetimes: Lifetimes,
+    pub limits: Limits,
 }
 
 pub struct Replica {
@@ -58,10 +58,9 @@ impl Replica {
         };
         let listener = server::listen("webhook", "127.0.0.1:0".parse()?).await?;
         let address = listener.local_addr()?;
-        let limits = Limits { drain_grace: Duration::from_secs(3), ..Limits::default() };
         let certificates: Arc<Resolver> = Arc::clone(&resolver);
         let serving =
-            server::serve(listener, router(), certificates, limits, server.clone(), shutdown.clone());
+            server::serve(listener, router(), certificates, options.limits, server.clone(), shutdown.clone());
         let serving = tokio::spawn(async move { serving.await.expect("the server starts") });
         let managing = tokio::spawn(async move { match manage(manager).await {} });
         Ok(Self { address, health, resolver, certs, server, shutdown, managing, serving })

@@ -12,6 +12,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use std::time::Duration;
+use webhook::server::Limits;
 
 /// The rights that the product asks for; each test has them under a name of its own.
 const ROLES: &str = include_str!("../../deploy/rbac/certs.yaml");
@@ -89,6 +90,7 @@ impl Scene {
                 margin: Duration::from_secs(2),
                 ..Lifetimes::default()
             },
+            limits: Limits { drain_grace: Duration::from_secs(3), ..Limits::default() },
         }
     }
 
