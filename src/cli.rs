@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::certs_status::Status;
 use crate::process::{self, Common, Misconfigured};
 use crate::{controller, webhook};
 use clap::{Parser, Subcommand};
@@ -17,6 +18,9 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// The webhook's certificates
+    #[command(subcommand)]
+    Certs(Certs),
     /// Print the CustomResourceDefinitions (`ip-address-controller crds | kubectl apply -f -`)
     Crds,
     /// Run the controller
@@ -33,7 +37,7 @@ enum Command {
         #[command(flatten)]
         flags: controller::process::Flags,
         #[command(flatten)]
-        settings: webhook::Settings,
+        settings: Box<webhook::Settings>,
     },
     /// Run the admission webhook
     Webhook {
@@ -46,16 +50,23 @@ enum Command {
     Version,
 }
 
+#[derive(Debug, Subcommand)]
+enum Certs {
+    /// Print source, serials, dates, the next step, and which configurations carry the bundle
+    Status(Status),
+}
+
 impl Cli {
     /// Runs the command; a failure is one line on standard error and a non-zero exit code.
     pub fn run(self) -> ExitCode {
         let done = match self.command {
+            Command::Certs(Certs::Status(status)) => status.report().and_then(|report| print(&report)),
             Command::Crds => print_crds(),
             Command::Controller { common, flags } => {
                 process::run(|shutdown| controller::process::main(common, flags, shutdown))
             }
             Command::All { common, flags, settings } => {
-                process::run(|shutdown| process::all(common, flags, settings, shutdown))
+                process::run(|shutdown| process::all(common, flags, *settings, shutdown))
             }
             Command::Webhook { common, settings } => {
                 process::run(|shutdown| webhook::run(common, *settings, shutdown))

@@ -1,6 +1,8 @@
 //! What can be set.
 
 use jiff::Timestamp;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// How long things last.
@@ -52,6 +54,15 @@ pub struct Settings {
     pub names: Vec<String>,
     /// Lifetimes.
     pub lifetimes: Lifetimes,
+}
+
+impl Settings {
+    /// The names as a certificate spells them: addresses have many spellings, and one that is never found
+    /// in the leaf would have it renewed for ever.
+    pub(crate) fn spelled(&self) -> BTreeSet<String> {
+        let spell = |name: &String| name.parse::<IpAddr>().map_or_else(|_| name.clone(), |ip| ip.to_string());
+        self.names.iter().map(spell).collect()
+    }
 }
 
 /// A time so much later; never past the end of time.
