@@ -175,7 +175,8 @@ impl Accounts {
             for (name, status) in statuses {
                 let asked = status.ips.iter().filter_map(|ip| ip.address.parse().ok());
                 if asked.into_iter().any(|address: IpAddr| addresses.contains(&address)) {
-                    let degraded = status.conditions.iter().any(|c| c.type_ == "Degraded" && c.status == "True");
+                    let degraded =
+                        status.conditions.iter().any(|c| c.type_ == "Degraded" && c.status == "True");
                     let outcome = if degraded { "error" } else { "success" };
                     self.metrics.reconciles.with_label_values(&[name.as_str(), outcome]).inc();
                     let took = began.elapsed().as_secs_f64();

@@ -33,23 +33,30 @@ pub async fn at_rest_nothing_is_written_and_reads_are_batches() -> Result<()> {
     scene.pods_ready(5).await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (writes, reads, calls) =
-        (writes_of_ours(&stage)?.len(), stage.cloud.reads(), stage.cloud.calls().len());
+        (writes_of_ours(&stage)?.len(), stage.cloud.memory().reads(), stage.cloud.memory().calls().len());
     eventually("ten audits", async || {
-        ensure!(stage.cloud.reads() >= reads + 10, "{} so far", stage.cloud.reads() - reads);
+        ensure!(
+            stage.cloud.memory().reads() >= reads + 10,
+            "{} so far",
+            stage.cloud.memory().reads() - reads
+        );
         Ok(())
     })
     .await?;
     let after = writes_of_ours(&stage)?;
     ensure!(after.len() == writes, "written at rest: {:?}", &after[writes..]);
-    let calls = stage.cloud.calls().len() - calls;
-    ensure!(calls == stage.cloud.reads() - reads, "only batch reads, one an audit: {calls} calls");
-    let metrics = replica.metrics();
-    for line in [
-        r#"netipallocation_attached_ips_total{cluster="test",crd_name="rest"} 5"#,
-        r#"netipallocation_crd_status{cluster="test",crd_name="rest"} 1"#,
-        r#"netipallocation_controller_is_leader{cluster="test",pod_name="alone"} 1"#,
+    let calls = stage.cloud.memory().calls().len() - calls;
+    ensure!(calls == stage.cloud.memory().reads() - reads, "only batch reads, one an audit: {calls} calls");
+    for (name, labels, value) in [
+        ("netipallocation_attached_ips_total", r#"crd_name="rest""#, 5),
+        ("netipallocation_crd_status", r#"crd_name="rest""#, 1),
+        ("netipallocation_controller_is_leader", r#"pod_name="alone""#, 1),
     ] {
-        ensure!(metrics.contains(line), "{line} is missing in\n{metrics}");
+        let metrics = replica.metrics();
+        let line =
+            metrics.lines().find(|line| line.starts_with(&format!("{name}{{")) && line.contains(labels));
+        let line = line.with_context(|| format!("{name} is missing in\n{metrics}"))?;
+        ensure!(line.contains(r#"cluster="test""#) && line.ends_with(&format!(" {value}")), "{line}");
     }
     scene.delete_allocation().await?;
     eventually("the series to go with the object", async || {
@@ -75,7 +82,7 @@ pub async fn a_leader_that_stops_hands_over_and_nothing_moves() -> Result<()> {
     scene.allocate(json!({})).await?;
     scene.settled().await?;
     ensure!(!second.is_leading(), "one leads");
-    let before = stage.cloud.calls().iter().filter(|call| call.verb != Verb::Read).count();
+    let before = stage.cloud.memory().calls().iter().filter(|call| call.verb != Verb::Read).count();
     first.stop().await.context("a leader that is told to stop ends well")?;
     eventually("the second to lead", async || {
         ensure!(second.is_leading(), "not yet");
@@ -90,7 +97,7 @@ pub async fn a_leader_that_stops_hands_over_and_nothing_moves() -> Result<()> {
     })
     .await?;
     scene.settled().await?;
-    let calls = stage.cloud.calls();
+    let calls = stage.cloud.memory().calls();
     let after: Vec<_> = calls.iter().filter(|call| call.verb != Verb::Read).skip(before).collect();
     ensure!(after.iter().filter(|call| call.verb == Verb::Attach).count() == 1, "one move: {after:?}");
     scene.no_violations()?;
@@ -106,7 +113,7 @@ pub async fn a_leader_that_dies_in_the_middle_of_a_move_is_succeeded() -> Result
     let second = stage.replica("second", None, LEASE)?;
     // The attach hangs, and the leader dies behind the detach.
     let hang = crate::memory::Fault::Delay(Duration::from_secs(3600));
-    stage.cloud.script(Verb::Attach, Some(scene.addresses[0]), 1, hang);
+    stage.cloud.memory().script(Verb::Attach, Some(scene.addresses[0]), 1, hang);
     scene.cordon(1).await?;
     eventually("the address to be on its way", async || {
         ensure!(scene.places() == [None], "not yet");
@@ -116,7 +123,7 @@ pub async fn a_leader_that_dies_in_the_middle_of_a_move_is_succeeded() -> Result
     first.kill();
     scene.arrives(0, 2).await?;
     ensure!(second.is_leading(), "the second did it");
-    let restored = stage.cloud.calls().iter().filter(|call| call.verb == Verb::Restore).count();
+    let restored = stage.cloud.memory().calls().iter().filter(|call| call.verb == Verb::Restore).count();
     ensure!(restored >= 1, "what the dead leader may not have given back is given back");
     let history = scene.status().await?.history;
     ensure!(history[0].from.as_deref() == Some("died-1"), "the move is told as one: {history:?}");
@@ -130,11 +137,11 @@ pub async fn an_api_server_that_is_gone_for_longer_than_the_lease_ends_the_leade
     let scene = stage.scene("api-gone", 2, 1).await?;
     scene.allocate(json!({})).await?;
     scene.settled().await?;
-    let before = stage.cloud.calls().iter().filter(|call| call.verb != Verb::Read).count();
+    let before = stage.cloud.memory().calls().iter().filter(|call| call.verb != Verb::Read).count();
     stage.cluster.apiserver().kill().await?;
     let ended = tokio::time::timeout(Duration::from_secs(60), leader.ended()).await?;
     ensure!(ended.is_err(), "a lost lease is no good end");
-    let after = stage.cloud.calls().iter().filter(|call| call.verb != Verb::Read).count();
+    let after = stage.cloud.memory().calls().iter().filter(|call| call.verb != Verb::Read).count();
     ensure!(after == before, "nothing was written meanwhile");
     stage.cluster.apiserver().start().await?;
     let again = stage.replica("again", None, LEASE)?;
@@ -166,7 +173,7 @@ pub async fn an_api_server_and_etcd_that_restart_change_nothing() -> Result<()> 
 pub async fn an_address_leaves_the_leaders_own_node_by_another_leader() -> Result<()> {
     let stage = Stage::empty().await?;
     let scene = stage.scene("own-node", 3, 1).await?;
-    stage.cloud.attach_by_hand(scene.addresses[0], &scene.instance(1));
+    stage.cloud.attach_by_hand(scene.addresses[0], &scene.instance(1))?;
     let first = stage.replica("first", Some("own-node-1"), LEASE)?;
     eventually("the first to lead", async || {
         ensure!(first.is_leading(), "not yet");
@@ -188,7 +195,7 @@ pub async fn an_address_leaves_the_leaders_own_node_by_another_leader() -> Resul
 pub async fn alone_it_moves_the_address_of_its_own_node_itself() -> Result<()> {
     let stage = Stage::empty().await?;
     let scene = stage.scene("lonely", 2, 1).await?;
-    stage.cloud.attach_by_hand(scene.addresses[0], &scene.instance(1));
+    stage.cloud.attach_by_hand(scene.addresses[0], &scene.instance(1))?;
     let only = stage.replica("only", Some("lonely-1"), LEASE)?;
     scene.allocate(json!({})).await?;
     ensure!(scene.settled().await? == [1], "adopted where it is");

@@ -25,7 +25,7 @@ pub async fn an_address_is_attached_and_its_pods_follow(stage: &Stage) -> Result
 pub async fn what_is_attached_already_is_adopted_without_a_move(stage: &Stage) -> Result<()> {
     let scene = stage.scene("adopted", 3, 1).await?;
     scene.workload("Deployment", 1, false, 0).await?;
-    stage.cloud.attach_by_hand(scene.addresses[0], &scene.instance(3));
+    stage.cloud.attach_by_hand(scene.addresses[0], &scene.instance(3))?;
     scene.pods_ready(1).await?;
     scene.allocate(scene.workload_ref("Deployment")).await?;
     ensure!(scene.settled().await? == [3], "it stays where it was");

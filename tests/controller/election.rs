@@ -111,7 +111,8 @@ pub async fn clocks_an_hour_apart_change_nothing(stage: &Stage) -> Result<()> {
         let api: Api<Lease> = Api::namespaced(stage.cluster.client(), NAMESPACE);
         let now = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(hours);
         let record = |beat: i64| {
-            let time = (now + jiff::SignedDuration::from_secs(beat)).to_string();
+            let time = now + jiff::SignedDuration::from_secs(beat);
+            let time = time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
             json!({
                 "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
                 "metadata": { "name": lease },
@@ -133,10 +134,11 @@ pub async fn clocks_an_hour_apart_change_nothing(stage: &Stage) -> Result<()> {
             ensure!(!candidate.leads(), "{lease}: took the lease of a holder that renews");
             write(beat).await?;
         }
-        candidate.becomes("it takes over when the other falls silent", |now| {
-            now == Standing::Leading { epoch: 8, nobody_took_it: false }
-        })
-        .await?;
+        candidate
+            .becomes("it takes over when the other falls silent", |now| {
+                now == Standing::Leading { epoch: 8, nobody_took_it: false }
+            })
+            .await?;
         candidate.tell.send(Command::Stop).await?;
         candidate.task.await?;
     }

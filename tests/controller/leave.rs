@@ -3,7 +3,6 @@
 use crate::memory::Verb;
 use crate::stage::{Scene, Stage, unmarked};
 use anyhow::{Result, ensure};
-use cloud::InstanceState;
 use cluster::eventually;
 use serde_json::json;
 
@@ -141,7 +140,7 @@ pub async fn a_deleted_node_loses_it(stage: &Stage) -> Result<()> {
 
 pub async fn a_node_and_its_machine_gone_at_once(stage: &Stage) -> Result<()> {
     let scene = bare(stage, "machine-gone", 2).await?;
-    stage.cloud.set_instance(&scene.instance(1), InstanceState::NotFound);
+    stage.cloud.terminate(&scene.instance(1))?;
     stage.cluster.nodes().delete(&scene.node_name(1)).await?;
     scene.arrives(0, 2).await?;
     scene.no_violations()
@@ -191,7 +190,7 @@ pub async fn a_silent_node_loses_address_and_pods_at_once(stage: &Stage) -> Resu
 
 pub async fn a_machine_that_was_terminated_while_its_node_looks_ready(stage: &Stage) -> Result<()> {
     let scene = bare(stage, "terminated", 2).await?;
-    stage.cloud.set_instance(&scene.instance(1), InstanceState::Stopped);
+    stage.cloud.stop(&scene.instance(1))?;
     scene.arrives(0, 2).await?;
     scene.moved_once(2)
 }
@@ -199,8 +198,8 @@ pub async fn a_machine_that_was_terminated_while_its_node_looks_ready(stage: &St
 pub async fn a_node_that_was_created_anew_under_the_same_name_inherits_nothing(stage: &Stage) -> Result<()> {
     let scene = bare(stage, "recreated", 2).await?;
     let other = format!("{}-again", scene.instance(1));
-    stage.cloud.set_instance(&scene.instance(1), InstanceState::NotFound);
-    stage.cloud.add_instance(&other);
+    stage.cloud.terminate(&scene.instance(1))?;
+    stage.cloud.add_instance(&other)?;
     stage.cluster.nodes().recreate(scene.spec(1).provider_id(&other)).await?;
     // Both nodes can have it now; what counts is that marks and address agree again.
     eventually("marks and address to agree", async || {

@@ -8,11 +8,14 @@ mod errors;
 mod leave;
 mod memory;
 mod modes;
+mod played;
 mod pods;
+mod processes;
 mod release;
 mod stage;
 
 use anyhow::{Result, anyhow};
+use cloud::Cloud;
 use cluster::harness::Test;
 use stage::{Replica, Stage};
 use std::process::ExitCode;
@@ -20,18 +23,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
-/// The stage that most tests share, with one controller on it.
-#[derive(Default)]
-pub struct Shared(OnceCell<Result<(Stage, Replica), String>>);
+/// A stage that many tests share, with one controller on it.
+pub struct Shared {
+    /// A simulated cloud; `None`: one in memory.
+    cloud: Option<Cloud>,
+    stage: OnceCell<Result<(Stage, Replica), String>>,
+}
 
 impl Shared {
+    fn new(cloud: Option<Cloud>) -> Arc<Self> {
+        Arc::new(Self { cloud, stage: OnceCell::new() })
+    }
+
     /// The stage; if it cannot be set up, no test tries again.
     pub async fn stage(&self) -> Result<&Stage> {
         let started = self
-            .0
+            .stage
             .get_or_init(async || {
                 let start = async {
-                    let stage = Stage::empty().await?;
+                    let stage = Stage::with(self.cloud).await?;
                     let replica = stage.replica("controller", None, Duration::from_secs(15))?;
                     Ok::<_, anyhow::Error>((stage, replica))
                 };
@@ -43,12 +53,14 @@ impl Shared {
 }
 
 macro_rules! on_shared_stage {
-    ($shared:ident, $($path:path),* $(,)?) => {
+    ($cloud:expr, $($path:path),* $(,)?) => {{
+        let shared = Shared::new($cloud);
         vec![$({
-            let shared = $shared.clone();
-            Test::new(stringify!($path), move |_| async move { $path(shared.stage().await?).await })
+            let shared = shared.clone();
+            let name = format!("{}{}", $cloud.map(|cloud: Cloud| format!("{}::", cloud.as_str())).unwrap_or_default(), stringify!($path));
+            Test::new(&name, move |_| async move { $path(shared.stage().await?).await })
         }),*]
-    };
+    }};
 }
 
 macro_rules! on_own_stage {
@@ -58,9 +70,8 @@ macro_rules! on_own_stage {
 }
 
 fn main() -> ExitCode {
-    let shared = Arc::new(Shared::default());
     let mut all = on_shared_stage![
-        shared,
+        None,
         attach::an_address_is_attached_and_its_pods_follow,
         attach::what_is_attached_already_is_adopted_without_a_move,
         attach::more_addresses_than_nodes_is_no_error,
@@ -106,6 +117,54 @@ fn main() -> ExitCode {
         election::clocks_an_hour_apart_change_nothing,
         election::a_leader_that_yields_comes_back_only_if_nobody_else_wants_it,
     ];
+    // The same with the vendor's SDK and a simulator on the wire.
+    all.extend(on_shared_stage![
+        Some(Cloud::Gcp),
+        attach::an_address_is_attached_and_its_pods_follow,
+        attach::what_is_attached_already_is_adopted_without_a_move,
+        attach::more_addresses_than_nodes_is_no_error,
+        leave::a_cordoned_node_keeps_it_while_a_pod_runs,
+        leave::a_drained_node_loses_it_once_the_last_pod_is_really_gone,
+        leave::an_autoscalers_taint_is_a_drain,
+        leave::without_a_target_nothing_is_detached,
+        leave::a_drain_that_hangs_ends_with_its_timeout,
+        leave::a_deleted_node_loses_it,
+        leave::a_node_and_its_machine_gone_at_once,
+        leave::a_node_that_is_not_ready_for_longer_than_the_grace,
+        leave::a_node_that_is_not_ready_for_less_than_the_grace,
+        leave::a_silent_node_loses_address_and_pods_at_once,
+        leave::a_machine_that_was_terminated_while_its_node_looks_ready,
+        leave::a_node_that_was_created_anew_under_the_same_name_inherits_nothing,
+        leave::an_untolerated_no_execute_taint_drives_it_off,
+        leave::a_tainted_pool_works_with_the_predecessors_manifest,
+        leave::selector_and_zones_can_change,
+        leave::addresses_come_and_go_and_change_places,
+        leave::zones_are_kept_and_then_levelled,
+        release::deletion_detaches,
+        release::deletion_with_retain_leaves_the_addresses,
+        release::deletion_when_node_and_machine_are_gone,
+        release::pods_that_wait_for_a_gone_allocation_come_back,
+        modes::paused_moves_nothing_and_goes_on_afterwards,
+        modes::plan_mode_says_and_touches_nothing,
+        modes::a_storm_is_waited_out_unless_the_cloud_confirms,
+        modes::two_allocations_share_a_pool_and_no_node,
+        modes::the_same_address_in_two_objects_belongs_to_the_older,
+        pods::a_webhook_that_never_injects_ends_in_one_eviction,
+        pods::a_running_daemon_set_loses_no_pod_before_a_node_is_marked,
+        pods::a_stateful_set_follows_its_address,
+    ]);
+    for cloud in [Cloud::Aws, Cloud::Azure] {
+        all.extend(on_shared_stage![
+            Some(cloud),
+            attach::an_address_is_attached_and_its_pods_follow,
+            attach::what_is_attached_already_is_adopted_without_a_move,
+            leave::a_drained_node_loses_it_once_the_last_pod_is_really_gone,
+            leave::a_node_that_is_not_ready_for_longer_than_the_grace,
+            leave::a_node_and_its_machine_gone_at_once,
+            release::deletion_detaches,
+            release::deletion_with_retain_leaves_the_addresses,
+        ]);
+    }
     all.extend(on_own_stage![
         alone::at_rest_nothing_is_written_and_reads_are_batches,
         alone::a_leader_that_stops_hands_over_and_nothing_moves,
@@ -114,6 +173,10 @@ fn main() -> ExitCode {
         alone::an_api_server_and_etcd_that_restart_change_nothing,
         alone::an_address_leaves_the_leaders_own_node_by_another_leader,
         alone::alone_it_moves_the_address_of_its_own_node_itself,
+        processes::sigterm_hands_over_and_ends_well,
+        processes::sigkill_hands_over_when_the_lease_is_over,
+        processes::sigstop_and_sigcont_of_a_leader_in_the_middle_of_a_move,
+        processes::bad_settings_end_with_two_and_a_sentence,
     ]);
     cluster::harness::run_at_once(8, all)
 }

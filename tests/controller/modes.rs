@@ -47,7 +47,7 @@ pub async fn a_storm_is_waited_out_unless_the_cloud_confirms(stage: &Stage) -> R
     }
     scene.reason(0, "StormGuard").await?;
     ensure!(scene.places() == [Some(1)], "it stays");
-    stage.cloud.set_instance(&scene.instance(1), cloud::InstanceState::Stopped);
+    stage.cloud.stop(&scene.instance(1))?;
     scene.arrives(0, 4).await?;
     scene.no_violations()
 }

@@ -5,7 +5,6 @@ use anyhow::{Result, ensure};
 use cluster::eventually;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::Api;
-use serde_json::json;
 
 pub async fn a_webhook_that_never_injects_ends_in_one_eviction(stage: &Stage) -> Result<()> {
     let scene = stage.scene("never-injected", 2, 1).await?;
@@ -47,6 +46,12 @@ pub async fn a_running_daemon_set_loses_no_pod_before_a_node_is_marked(stage: &S
         let numbers = here().await?;
         ensure!(numbers.contains(&1), "the node with the address lost its pod");
         ensure!(numbers == [1], "{numbers:?}");
+        // The change of the template replaces the pod that stays, too.
+        let set = sets.get("web").await?;
+        let status = set.status.unwrap_or_default();
+        let current = status.observed_generation == set.metadata.generation;
+        let rolled_out = status.updated_number_scheduled == Some(1) && status.number_ready == 1;
+        ensure!(current && rolled_out, "{status:?}");
         Ok(())
     })
     .await?;

@@ -3,7 +3,7 @@
 use crate::memory::{Fault, Verb};
 use crate::stage::{Scene, Stage, unmarked};
 use anyhow::{Result, ensure};
-use cloud::{Class, InstanceState};
+use cloud::Class;
 use cluster::eventually;
 use serde_json::json;
 
@@ -46,7 +46,7 @@ pub async fn deletion_when_node_and_machine_are_gone(stage: &Stage) -> Result<()
     let scene = stage.scene("deleted-late", 1, 1).await?;
     scene.allocate(json!({})).await?;
     scene.settled().await?;
-    stage.cloud.set_instance(&scene.instance(1), InstanceState::NotFound);
+    stage.cloud.terminate(&scene.instance(1))?;
     stage.cluster.nodes().delete(&scene.node_name(1)).await?;
     scene.delete_allocation().await?;
     scene.gone().await?;
@@ -58,7 +58,7 @@ pub async fn a_cloud_that_refuses_everything_is_let_go_with_retain(stage: &Stage
     scene.allocate(json!({})).await?;
     scene.settled().await?;
     let address = Some(scene.addresses[0]);
-    stage.cloud.script(Verb::Detach, address, usize::MAX, Fault::Error(Class::Denied));
+    stage.cloud.memory().script(Verb::Detach, address, usize::MAX, Fault::Error(Class::Denied));
     scene.delete_allocation().await?;
     scene.reason(0, "PermissionDenied").await?;
     let status = scene.status().await?;

@@ -2,8 +2,9 @@
 //! has nodes, addresses and a namespace of its own.
 
 use crate::memory::Memory;
+use crate::played::Played;
 use anyhow::{Context as _, Result, bail, ensure};
-use cluster::{Cluster, NodeSpec, Provider, eventually};
+use cluster::{Cluster, NodeSpec, eventually};
 use crds::{NetIPAllocation, NetIPAllocationStatus};
 use ip_address_controller::controller::{self, Pulse, Settings};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -13,7 +14,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use telemetry::Telemetry;
@@ -59,14 +60,20 @@ impl Replica {
 /// Cluster, cloud and the account under which controllers run.
 pub struct Stage {
     pub cluster: Cluster,
-    pub cloud: Memory,
+    pub cloud: Played,
     account: Client,
+    pub kubeconfig: PathBuf,
     addresses: AtomicU32,
 }
 
 impl Stage {
-    /// A stage without a controller.
+    /// A stage without a controller, with a cloud in memory.
     pub async fn empty() -> Result<Self> {
+        Self::with(None).await
+    }
+
+    /// A stage without a controller, with a simulated cloud.
+    pub async fn with(cloud: Option<cloud::Cloud>) -> Result<Self> {
         let cluster = Cluster::start().await?;
         cluster.install_crds().await?;
         cluster.kubectl(&["create", "namespace", NAMESPACE]).await?.ok()?;
@@ -74,12 +81,16 @@ impl Stage {
         cluster.kubectl(&["apply", "-f", role]).await?.ok()?;
         let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, "ip-address-controller").await?;
         let config = kube::Config::from_custom_kubeconfig(
-            Kubeconfig::read_from(kubeconfig)?,
+            Kubeconfig::read_from(&kubeconfig)?,
             &KubeConfigOptions::default(),
         )
         .await?;
-        let cloud = Memory::new(cluster.client());
-        Ok(Self { cluster, cloud, account: Client::try_from(config)?, addresses: AtomicU32::new(1) })
+        let cloud = match cloud {
+            None => Played::Memory(Memory::new(cluster.client())),
+            Some(cloud) => Played::sim(cloud).await?,
+        };
+        let account = Client::try_from(config)?;
+        Ok(Self { cluster, cloud, account, kubeconfig, addresses: AtomicU32::new(1) })
     }
 
     /// Starts a replica.
@@ -90,7 +101,7 @@ impl Stage {
         let metrics = telemetry::controller::Metrics::new(&telemetry)?;
         let (beat, pulse) = watch::channel(Pulse::default());
         let stop = CancellationToken::new();
-        let connect = Arc::new(self.cloud.clone());
+        let connect = self.cloud.connect()?;
         let run = controller::run(settings, self.account.clone(), connect, metrics, beat, stop.clone());
         Ok(Replica { pulse, telemetry, stop, task: tokio::spawn(run) })
     }
@@ -103,7 +114,9 @@ impl Stage {
                 IpAddr::V4(Ipv4Addr::from(0xc633_6400 + number)) // 198.51.100.0 and on
             })
             .collect::<Vec<_>>();
-        addresses.iter().for_each(|address| self.cloud.add_address(*address));
+        for address in &addresses {
+            self.cloud.add_address(*address)?;
+        }
         let scene = Scene { stage: self, name: name.to_owned(), addresses };
         for number in 1..=nodes {
             scene.add_node(number).await?;
@@ -129,8 +142,10 @@ impl Scene<'_> {
         format!("{}-{number}", self.name)
     }
 
+    /// What its n-th node looks like.
     pub fn spec(&self, number: usize) -> NodeSpec {
-        NodeSpec::new(Provider::Gcp, &self.node_name(number), number - 1).label("pool", &self.name)
+        NodeSpec::new(self.stage.cloud.provider(), &self.node_name(number), number - 1)
+            .label("pool", &self.name)
     }
 
     pub fn instance(&self, number: usize) -> String {
@@ -139,7 +154,7 @@ impl Scene<'_> {
 
     /// A node that was not there at the beginning.
     pub async fn add_node(&self, number: usize) -> Result<()> {
-        self.stage.cloud.add_instance(&self.instance(number));
+        self.stage.cloud.add_instance(&self.instance(number))?;
         self.stage.cluster.nodes().create(self.spec(number)).await
     }
 
@@ -152,7 +167,7 @@ impl Scene<'_> {
             "spec": {
                 "reservedIPs": self.addresses,
                 "nodeSelector": { "pool": self.name },
-                "cloud": { "provider": "gcp" },
+                "cloud": { "provider": self.stage.cloud.cloud().as_str() },
                 "reconcileInterval": 5,
                 "failover": { "notReadyGraceSeconds": 0, "stormThresholdPercent": 100 },
             },

@@ -12,6 +12,7 @@ fn generated() -> Vec<(String, String)> {
     let mut files: Vec<_> =
         crds.iter().map(|m| (format!("crds/{}", m.file), m.to_yaml().expect("printable"))).collect();
     files.push(("docs/reasons.md".to_owned(), reasons()));
+    files.push(("docs/metrics.md".to_owned(), metrics()));
     files.extend(configurations());
     files
 }
@@ -38,6 +39,29 @@ fn reasons() -> String {
     for reason in plan::Reason::ALL {
         writeln!(page, "| `{}` | {} |", reason.as_str(), reason.meaning())
             .expect("a string takes everything");
+    }
+    page
+}
+
+fn metrics() -> String {
+    let mut page = String::from(
+        "# Metrics\n\n\
+         On `/metrics` of port 9999. With `CLUSTER_NAME` set, every series has the label `cluster`. \
+         Made from `telemetry/src` by `make generate`.\n",
+    );
+    for (title, families) in telemetry::TABLES {
+        write!(page, "\n## {title}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n")
+            .expect("a string takes everything");
+        for family in *families {
+            let kind = match family.kind {
+                telemetry::Kind::Counter => "counter",
+                telemetry::Kind::Gauge => "gauge",
+                telemetry::Kind::Histogram(_) => "histogram",
+            };
+            let labels: Vec<_> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+            writeln!(page, "| `{}` | {kind} | {} | {} |", family.name, labels.join(", "), family.help)
+                .expect("a string takes everything");
+        }
     }
     page
 }

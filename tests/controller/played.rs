@@ -1,0 +1,174 @@
+//! The cloud of a stage: in memory, or a simulator on the wire with the vendor's SDK in between.
+
+use crate::memory::{Memory, Verb};
+use anyhow::Result;
+use cloud::{AwsKeys, Cloud, Clouds, Connect, InstanceState, Settings};
+use cluster::Provider;
+use sim::{Kind, Sim, World};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A cloud.
+pub enum Played {
+    Memory(Memory),
+    Sim { sim: Box<Sim>, cloud: Cloud },
+}
+
+impl Played {
+    pub async fn sim(cloud: Cloud) -> Result<Self> {
+        Ok(Self::Sim { sim: Box::new(Sim::start(World::default()).await?), cloud })
+    }
+
+    /// The one in memory, whose calls can be counted and spoilt.
+    pub fn memory(&self) -> &Memory {
+        match self {
+            Self::Memory(memory) => memory,
+            Self::Sim { .. } => panic!("this scene needs the cloud in memory"),
+        }
+    }
+
+    /// The simulator.
+    pub fn simulator(&self) -> &Sim {
+        match self {
+            Self::Memory(_) => panic!("this scene needs a simulator"),
+            Self::Sim { sim, .. } => sim,
+        }
+    }
+
+    pub fn cloud(&self) -> Cloud {
+        match self {
+            Self::Memory(_) => Cloud::Gcp,
+            Self::Sim { cloud, .. } => *cloud,
+        }
+    }
+
+    pub fn provider(&self) -> Provider {
+        match self.cloud() {
+            Cloud::Gcp => Provider::Gcp,
+            Cloud::Aws => Provider::Aws,
+            Cloud::Azure => Provider::Azure,
+        }
+    }
+
+    fn kind(&self) -> sim::Cloud {
+        match self.cloud() {
+            Cloud::Gcp => sim::Cloud::Gcp,
+            Cloud::Aws => sim::Cloud::Aws,
+            Cloud::Azure => sim::Cloud::Azure,
+        }
+    }
+
+    /// How a controller in this process reaches it.
+    pub fn connect(&self) -> Result<Arc<dyn Connect>> {
+        Ok(match self {
+            Self::Memory(memory) => Arc::new(memory.clone()),
+            Self::Sim { sim, .. } => {
+                let mut settings = Settings::default();
+                settings.gcp.endpoint = Some(sim.gcp_url());
+                settings.gcp.anonymous = true;
+                settings.aws.endpoint = Some(sim.aws_url());
+                settings.aws.keys = Some(AwsKeys { id: "test".to_owned(), secret: "test".to_owned() });
+                settings.azure.endpoint = Some(sim.azure_url());
+                settings.azure.anonymous = true;
+                Arc::new(Clouds::new(settings, Arc::new(()))?)
+            }
+        })
+    }
+
+    /// How another process reaches it; `caller` is the name that the simulator knows it by.
+    pub fn environment(&self, caller: &str) -> Vec<(&'static str, String)> {
+        let sim = self.simulator();
+        let as_caller = |url: String| format!("{url}/as/{caller}");
+        vec![
+            ("GCP_COMPUTE_ENDPOINT", as_caller(sim.gcp_url())),
+            ("GCP_CREDENTIALS", "anonymous".to_owned()),
+            ("AWS_ENDPOINT_URL_EC2", as_caller(sim.aws_url())),
+            ("AWS_ACCESS_KEY_ID", caller.to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
+            ("AZURE_ARM_ENDPOINT", as_caller(sim.azure_url())),
+            ("AZURE_CREDENTIALS", "anonymous".to_owned()),
+        ]
+    }
+
+    pub fn add_address(&self, address: IpAddr) -> Result<()> {
+        match self {
+            Self::Memory(memory) => memory.add_address(address),
+            Self::Sim { sim, .. } => drop(sim.add_address(self.kind(), address)?),
+        }
+        Ok(())
+    }
+
+    pub fn add_instance(&self, provider_id: &str) -> Result<()> {
+        match self {
+            Self::Memory(memory) => memory.add_instance(provider_id),
+            Self::Sim { sim, .. } => drop(sim.add_instance(provider_id)?),
+        }
+        Ok(())
+    }
+
+    pub fn stop(&self, provider_id: &str) -> Result<()> {
+        match self {
+            Self::Memory(memory) => memory.set_instance(provider_id, InstanceState::Stopped),
+            Self::Sim { sim, .. } => drop(sim.stop_instance(provider_id)?),
+        }
+        Ok(())
+    }
+
+    pub fn terminate(&self, provider_id: &str) -> Result<()> {
+        match self {
+            Self::Memory(memory) => memory.set_instance(provider_id, InstanceState::NotFound),
+            Self::Sim { sim, .. } => drop(sim.terminate_instance(provider_id)?),
+        }
+        Ok(())
+    }
+
+    /// Somebody else attaches an address.
+    pub fn attach_by_hand(&self, address: IpAddr, provider_id: &str) -> Result<()> {
+        match self {
+            Self::Memory(memory) => memory.attach_by_hand(address, provider_id),
+            Self::Sim { sim, .. } => drop(sim.attach(address, provider_id)?),
+        }
+        Ok(())
+    }
+
+    pub fn holder(&self, address: IpAddr) -> Option<String> {
+        match self {
+            Self::Memory(memory) => memory.holder(address),
+            Self::Sim { sim, .. } => sim.snapshot().holds.get(&address).map(|hold| hold.holder.clone()),
+        }
+    }
+
+    /// What was done to an address, in order.
+    pub fn writes(&self, address: IpAddr) -> Vec<(Verb, String)> {
+        let Self::Sim { sim, .. } = self else { return self.memory().writes(address) };
+        let ours = sim.events(0).into_iter().filter(|event| event.kind != Kind::Outside);
+        let changes = ours.flat_map(|event| event.changes).filter(|change| change.ip == address);
+        changes
+            .flat_map(|change| {
+                let left = change.before.map(|hold| (Verb::Detach, hold.holder));
+                let came = change.after.map(|hold| (Verb::Attach, hold.holder));
+                [left, came].into_iter().flatten()
+            })
+            .collect()
+    }
+
+    /// What must never happen, and did.
+    pub fn violations(&self) -> Vec<String> {
+        let Self::Sim { sim, .. } = self else { return self.memory().violations() };
+        // At no moment has an instance two reserved addresses.
+        let mut held: BTreeMap<String, IpAddr> = BTreeMap::new();
+        let mut violations = Vec::new();
+        for change in sim.events(0).into_iter().flat_map(|event| event.changes) {
+            if let Some(before) = &change.before {
+                held.remove(&before.holder);
+            }
+            if let Some(after) = change.after
+                && let Some(other) = held.insert(after.holder.clone(), change.ip)
+            {
+                violations.push(format!("{} came to {}, which holds {other}", change.ip, after.holder));
+            }
+        }
+        violations
+    }
+}
