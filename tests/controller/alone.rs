@@ -170,6 +170,28 @@ pub async fn an_api_server_and_etcd_that_restart_change_nothing() -> Result<()> 
     leader.stop().await
 }
 
+/// A watch that was cut off and finds its history compacted lists anew, and misses nothing.
+pub async fn a_compacted_history_changes_nothing() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let leader = stage.replica("leader", None, Duration::from_secs(60))?;
+    let scene = stage.scene("compacted", 3, 1).await?;
+    scene.allocate(json!({})).await?;
+    scene.settled().await?;
+    stage.cluster.apiserver().kill().await?;
+    // What the controller knew last is older than anything that is left.
+    stage.cluster.apiserver().start().await?;
+    scene.cordon(1).await?;
+    stage.cluster.compact().await?;
+    scene.arrives(0, 2).await?;
+    stage.cluster.apiserver().kill().await?;
+    stage.cluster.apiserver().start().await?;
+    stage.cluster.nodes().delete(&scene.node_name(2)).await?;
+    stage.cluster.compact().await?;
+    scene.arrives(0, 3).await?;
+    scene.no_violations()?;
+    leader.stop().await
+}
+
 pub async fn an_address_leaves_the_leaders_own_node_by_another_leader() -> Result<()> {
     let stage = Stage::empty().await?;
     let scene = stage.scene("own-node", 3, 1).await?;

@@ -284,3 +284,45 @@ pub async fn zones_are_kept_and_then_levelled(stage: &Stage) -> Result<()> {
     scene.arrives(0, 4).await?;
     scene.moved_once(4)
 }
+
+/// Table A, row 10: `web` is not `web-canary`, here or in another namespace.
+pub async fn pods_with_similar_names_neither_hold_it_nor_are_touched(stage: &Stage) -> Result<()> {
+    let scene = with_deployment(stage, "lookalike", 2, 0).await?;
+    let other = "lookalike-other";
+    stage.cluster.kubectl(&["create", "namespace", other]).await?.ok()?;
+    for (name, namespace) in [("web-canary", "lookalike"), ("my-web", "lookalike"), ("web", other)] {
+        scene
+            .apply(&json!({
+                "apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": { "name": name, "namespace": namespace },
+                "spec": {
+                    "selector": { "matchLabels": { "app": name } },
+                    "template": {
+                        "metadata": { "labels": { "app": name } },
+                        "spec": {
+                            "nodeName": scene.node_name(1),
+                            "containers": [{ "name": "web", "image": "registry.example/web" }],
+                        },
+                    },
+                },
+            }))
+            .await?;
+    }
+    eventually("the others to run there", async || {
+        let pods = scene.pods().await?;
+        ensure!(pods.iter().filter(|pod| crate::stage::is_ready(pod)).count() == 3, "not yet");
+        Ok(())
+    })
+    .await?;
+    let ours = scene.pods().await?.into_iter().find(|pod| {
+        pod.metadata.labels.as_ref().is_some_and(|labels| labels.get("app") == Some(&scene.name))
+    });
+    let ours = ours.and_then(|pod| pod.metadata.name).unwrap_or_default();
+    scene.cordon(1).await?;
+    stage.cluster.kubectl(&["delete", "pod", "-n", "lookalike", &ours]).await?.ok()?;
+    scene.arrives(0, 2).await?;
+    scene.moved_once(2)?;
+    let left = scene.pods().await?.iter().filter(|pod| scene.number_of(pod) == 1).count();
+    ensure!(left == 2, "the others were left alone");
+    Ok(())
+}

@@ -3,8 +3,10 @@
 
 mod alone;
 mod attach;
+mod bench;
 mod election;
 mod errors;
+mod healing;
 mod leave;
 mod memory;
 mod modes;
@@ -12,6 +14,7 @@ mod played;
 mod pods;
 mod processes;
 mod release;
+mod scale;
 mod stage;
 
 use anyhow::{Result, anyhow};
@@ -70,6 +73,9 @@ macro_rules! on_own_stage {
 }
 
 fn main() -> ExitCode {
+    if std::env::var_os("BENCH").is_some() {
+        return cluster::harness::run_one(bench::run());
+    }
     let mut all = on_shared_stage![
         None,
         attach::an_address_is_attached_and_its_pods_follow,
@@ -92,6 +98,7 @@ fn main() -> ExitCode {
         leave::selector_and_zones_can_change,
         leave::addresses_come_and_go_and_change_places,
         leave::zones_are_kept_and_then_levelled,
+        leave::pods_with_similar_names_neither_hold_it_nor_are_touched,
         release::deletion_detaches,
         release::deletion_with_retain_leaves_the_addresses,
         release::deletion_when_node_and_machine_are_gone,
@@ -171,6 +178,10 @@ fn main() -> ExitCode {
         alone::a_leader_that_dies_in_the_middle_of_a_move_is_succeeded,
         alone::an_api_server_that_is_gone_for_longer_than_the_lease_ends_the_leader,
         alone::an_api_server_and_etcd_that_restart_change_nothing,
+        alone::a_compacted_history_changes_nothing,
+        healing::a_running_deployment_is_brought_to_its_addresses_one_pod_at_a_time,
+        healing::pods_made_while_the_webhook_was_down_are_healed,
+        scale::five_hundred_nodes_and_two_hundred_addresses_settle_with_the_fewest_calls,
         alone::an_address_leaves_the_leaders_own_node_by_another_leader,
         alone::alone_it_moves_the_address_of_its_own_node_itself,
         processes::sigterm_hands_over_and_ends_well,

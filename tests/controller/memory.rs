@@ -20,6 +20,8 @@ pub struct Recorded {
     pub address: Option<IpAddr>,
     pub instance: String,
     pub answer: Result<(), Class>,
+    /// When the call came in.
+    pub at: std::time::Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -177,7 +179,18 @@ impl Memory {
     }
 
     fn record(&self, verb: Verb, address: Option<IpAddr>, instance: &str, answer: Result<(), Class>) {
-        self.state().calls.push(Recorded { verb, address, instance: instance.to_owned(), answer });
+        self.record_at(std::time::Instant::now(), verb, address, instance, answer);
+    }
+
+    fn record_at(
+        &self,
+        at: std::time::Instant,
+        verb: Verb,
+        address: Option<IpAddr>,
+        instance: &str,
+        answer: Result<(), Class>,
+    ) {
+        self.state().calls.push(Recorded { verb, address, instance: instance.to_owned(), answer, at });
     }
 
     fn violation(&self, what: String) {
@@ -215,6 +228,10 @@ impl Memory {
         call: &Call<'_>,
         change: impl FnOnce(&mut State) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        let at = std::time::Instant::now();
+        if verb == Verb::Detach {
+            self.check_marks_are_off(address, instance).await;
+        }
         let fault = self.fault(verb, &BTreeSet::from([address]));
         let latency = self.state().latency;
         tokio::time::sleep(latency).await;
@@ -236,7 +253,7 @@ impl Memory {
             }
         };
         let recorded = answer.as_ref().map(|()| ()).map_err(|error| error.class);
-        self.record(verb, Some(address), instance, recorded);
+        self.record_at(at, verb, Some(address), instance, recorded);
         answer
     }
 }
@@ -323,7 +340,6 @@ impl Provider for Memory {
         token: &str,
         call: &Call<'_>,
     ) -> Result<(), Error> {
-        self.check_marks_are_off(address, instance).await;
         let (id, token) = (instance.to_owned(), token.to_owned());
         self.write(Verb::Detach, address, instance, call, move |state| {
             match state.addresses.get(&address).cloned().flatten() {

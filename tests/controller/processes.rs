@@ -9,6 +9,26 @@ use std::sync::Arc;
 
 const LEASE_SECONDS: &str = "4";
 
+/// Starts the binary with a command.
+pub fn launch(
+    stage: &Stage,
+    name: &'static str,
+    command: &str,
+    env: Vec<(&str, String)>,
+    reaper: &Arc<Reaper>,
+) -> Result<Process> {
+    let program = Program {
+        name,
+        path: env!("CARGO_BIN_EXE_ip-address-controller").into(),
+        args: vec![command.to_owned()],
+        env: env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+        log: stage.cluster.folder().join(format!("{name}.log")),
+    };
+    let process = Process::new(program, reaper.clone());
+    process.spawn()?;
+    Ok(process)
+}
+
 /// A replica as a process of its own.
 struct Replica {
     process: Process,
@@ -28,18 +48,7 @@ impl Replica {
             ("CLUSTER_NAME", "test".to_owned()),
         ];
         env.extend(stage.cloud.environment(name));
-        let process = Process::new(
-            Program {
-                name,
-                path: env!("CARGO_BIN_EXE_ip-address-controller").into(),
-                args: vec!["controller".to_owned()],
-                env: env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
-                log: stage.cluster.folder().join(format!("{name}.log")),
-            },
-            reaper.clone(),
-        );
-        process.spawn()?;
-        Ok(Self { process, port: metrics })
+        Ok(Self { process: launch(stage, name, "controller", env, reaper)?, port: metrics })
     }
 
     async fn metric(&self, name: &str) -> Result<f64> {

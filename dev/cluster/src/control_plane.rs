@@ -184,6 +184,20 @@ impl Cluster {
         Ok(())
     }
 
+    /// Compacts etcd's history up to now: whoever watched from an earlier version has to list anew.
+    pub async fn compact(&self) -> Result<()> {
+        let client = crate::component::plain_client(&self.layout.etcd_url())?;
+        let ask = |path: &str, body: String| {
+            http::Request::post(path).header("content-type", "application/json").body(body.into_bytes())
+        };
+        let range = ask("/v3/kv/range", r#"{"key":"Lw=="}"#.to_owned())?;
+        let answer: serde_json::Value = serde_json::from_str(&client.request_text(range).await?)?;
+        let revision = answer["header"]["revision"].as_str().context("etcd tells no revision")?.to_owned();
+        let body = format!(r#"{{"revision":"{revision}","physical":true}}"#);
+        client.request_text(ask("/v3/kv/compaction", body)?).await?;
+        Ok(())
+    }
+
     /// Runs kubectl as administrator.
     pub async fn kubectl(&self, args: &[&str]) -> Result<KubectlOutput> {
         self.kubectl_with_input(args, "").await

@@ -88,6 +88,19 @@ pub fn run_at_once(number: usize, tests: Vec<Test>) -> ExitCode {
     run_with(arguments, tests)
 }
 
+/// Runs one thing that is no test, such as a benchmark.
+pub fn run_one(future: impl Future<Output = Result<()>>) -> ExitCode {
+    crate::init_logging();
+    let done = tokio::runtime::Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(future));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn run_with(arguments: Arguments, tests: Vec<Test>) -> ExitCode {
     crate::init_logging();
     let skip = std::env::var("CONTROL_PLANE").is_ok_and(|value| value == "skip");

@@ -51,6 +51,10 @@ impl Layout {
         })
     }
 
+    pub fn etcd_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.etcd)
+    }
+
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.apiserver)
     }
@@ -75,7 +79,7 @@ impl Layout {
             config: Some(admin.clone()),
         };
         let etcd_probe =
-            Probe { url: format!("http://127.0.0.1:{}", self.etcd), path: "/health", config: None };
+            Probe { url: self.etcd_url(), path: "/health", config: None };
         self.kubeconfig("system:kube-controller-manager", &[])?;
         self.kubeconfig("system:kube-scheduler", &[])?;
         let bin = &self.binaries;
