@@ -166,6 +166,7 @@ fn own() -> Vec<Trial> {
         gcp::a_name_that_nothing_has_removes_nothing,
         gcp::links_may_name_either_host,
         credentials::gke_workload_identity_is_renewed,
+        credentials::a_key_file_that_was_replaced_is_read_again,
     ];
     trials.extend(only![Cloud::Aws =>
         aws::no_call_of_ours_ever_takes_an_address_by_force,
@@ -196,6 +197,7 @@ fn own() -> Vec<Trial> {
         azure::machines_that_do_not_name_their_primary_interface,
         azure::locked_node_groups_are_told_apart,
         credentials::azure_managed_identity_is_renewed,
+        credentials::azure_workload_identity_is_exchanged_and_renewed,
     ]);
     trials
 }
@@ -207,5 +209,6 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let conclusion = libtest_mimic::run(&arguments, trials());
     moto::stop();
+    credentials::tidy();
     conclusion.exit_code()
 }
