@@ -8,6 +8,7 @@ mod azure;
 mod budget;
 mod clouds;
 mod error;
+mod forms;
 mod gate;
 #[cfg(feature = "gcp")]
 mod gcp;

@@ -74,6 +74,7 @@ fn suite(clouds: &[Cloud], by: &'static str) -> Vec<Trial> {
     suite![clouds, by =>
         reads::free_attached_and_unknown_addresses,
         reads::a_holder_that_was_not_asked_for_is_named_all_the_same,
+        reads::a_holder_is_named_as_the_node_is,
         reads::everything_that_was_asked_for_has_an_answer,
         reads::one_that_something_else_has_is_held_by_other,
         reads::instances_stop_end_and_are_never_there,
@@ -155,6 +156,7 @@ fn own() -> Vec<Trial> {
         gcp::a_released_node_gets_an_address_of_its_own_back,
         gcp::a_crash_after_making_room_forgets_nothing,
         gcp::a_private_node_that_was_released_stays_private,
+        gcp::an_address_that_follows_another_forgets_nothing,
         gcp::an_attach_that_fails_leaves_no_node_without_an_address,
         gcp::the_tier_of_the_address_is_copied,
         gcp::a_node_made_anew_under_its_name_is_another_one,
