@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const GCP: Cloud = Cloud::Gcp;
 
 /// The access config of a node, by the simulator's own word.
-async fn access_config(bed: &Bed, n: usize) -> Value {
+pub async fn access_config(bed: &Bed, n: usize) -> Value {
     let path = node(GCP, n).replace("gce://dev-project/", "");
     let (zone, name) = path.split_once('/').unwrap();
     let url = format!("{}/compute/v1/projects/dev-project/zones/{zone}/instances/{name}", bed.sim.gcp_url());

@@ -11,6 +11,7 @@ mod bed;
 mod calls;
 mod cases {
     pub mod fences;
+    pub mod histories;
     pub mod limits;
     pub mod reads;
     pub mod writes;
@@ -20,7 +21,7 @@ mod gcp;
 mod moto;
 mod permissions;
 
-use cases::{fences, limits, reads, writes};
+use cases::{fences, histories, limits, reads, writes};
 use cloud::Cloud;
 use libtest_mimic::{Arguments, Trial};
 use std::process::ExitCode;
@@ -108,6 +109,7 @@ fn suite(clouds: &[Cloud], by: &'static str) -> Vec<Trial> {
         fences::reads_that_lag_steal_nothing,
         fences::a_hung_call_ends_with_its_deadline,
         fences::somebody_writes_between_our_read_and_our_write,
+        histories::random_histories_rob_nobody,
         limits::throttling_is_obeyed_and_no_storm,
         limits::a_throttled_write_waits_for_its_turn,
         limits::expired_credentials_are_denied_and_renewed_ones_work,
@@ -198,6 +200,7 @@ fn own() -> Vec<Trial> {
         azure::basic_addresses_are_refused_behind_a_load_balancer,
         azure::machines_that_do_not_name_their_primary_interface,
         azure::locked_node_groups_are_told_apart,
+        azure::ipv6_goes_to_the_ipv6_configuration,
         credentials::azure_managed_identity_is_renewed,
         credentials::azure_workload_identity_is_exchanged_and_renewed,
     ]);
