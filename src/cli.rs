@@ -1,5 +1,8 @@
 //! The command line.
 
+use crate::certs_status::Status;
+use crate::process::{self, Common, Misconfigured};
+use crate::{controller, webhook};
 use clap::{Parser, Subcommand};
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -15,24 +18,67 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// The webhook's certificates
+    #[command(subcommand)]
+    Certs(Certs),
     /// Print the CustomResourceDefinitions (`ip-address-controller crds | kubectl apply -f -`)
     Crds,
+    /// Run the controller
+    Controller {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        flags: controller::process::Flags,
+    },
+    /// Run controller and webhook in one process
+    All {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        flags: controller::process::Flags,
+        #[command(flatten)]
+        settings: Box<webhook::Settings>,
+    },
+    /// Run the admission webhook
+    Webhook {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        settings: Box<webhook::Settings>,
+    },
     /// Print the version
     Version,
+}
+
+#[derive(Debug, Subcommand)]
+enum Certs {
+    /// Print source, serials, dates, the next step, and which configurations carry the bundle
+    Status(Status),
 }
 
 impl Cli {
     /// Runs the command; a failure is one line on standard error and a non-zero exit code.
     pub fn run(self) -> ExitCode {
         let done = match self.command {
+            Command::Certs(Certs::Status(status)) => status.report().and_then(|report| print(&report)),
             Command::Crds => print_crds(),
+            Command::Controller { common, flags } => {
+                process::run(|shutdown| controller::process::main(common, flags, shutdown))
+            }
+            Command::All { common, flags, settings } => {
+                process::run(|shutdown| process::all(common, flags, *settings, shutdown))
+            }
+            Command::Webhook { common, settings } => {
+                process::run(|shutdown| webhook::run(common, *settings, shutdown))
+            }
             Command::Version => print(&format!("{}\n", env!("CARGO_PKG_VERSION"))),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("ip-address-controller: {error:#}");
-                ExitCode::FAILURE
+                let misconfigured = error.chain().any(|cause| cause.is::<Misconfigured>());
+                if misconfigured { ExitCode::from(2) } else { ExitCode::FAILURE }
             }
         }
     }

@@ -1,8 +1,11 @@
 //! ip-address-controller: keeps reserved static public IPs attached to healthy cloud VM nodes and makes
 //! the right workloads run there.
 
+mod certs_status;
 mod cli;
 pub mod controller;
 pub mod leader;
+mod process;
+pub mod webhook;
 
 pub use cli::Cli;

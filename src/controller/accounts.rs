@@ -3,7 +3,7 @@
 use super::Message;
 use super::clock::Clock;
 use cloud::{Account, AddressState, Ask, Cloud, Connect, InstanceState, Provider, Reading, Refusal};
-use crds::CloudProvider;
+use crds::{CloudProvider, NetIPAllocationStatus};
 use plan::{AddressView, InstanceView, Reason, Seen, Time, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -52,6 +52,8 @@ pub struct Accounts {
     mailbox: mpsc::Sender<Message>,
     clock: Clock,
     metrics: Metrics,
+    /// Audits that ended since the last plan: what was asked, and when they began.
+    audited: Vec<(BTreeSet<IpAddr>, Instant)>,
 }
 
 impl Accounts {
@@ -61,7 +63,7 @@ impl Accounts {
         clock: Clock,
         metrics: Metrics,
     ) -> Self {
-        Self { connect, readers: BTreeMap::new(), mailbox, clock, metrics }
+        Self { connect, readers: BTreeMap::new(), mailbox, clock, metrics, audited: Vec::new() }
     }
 
     /// The provider for an instance.
@@ -117,6 +119,12 @@ impl Accounts {
         }
     }
 
+    /// Whether the first reading of an address is on its way: until it is here, nothing is said of it.
+    pub fn awaits(&self, address: &IpAddr) -> bool {
+        let mut asked = self.readers.values().filter(|reader| reader.ask.addresses.contains(address));
+        asked.any(|reader| !reader.said.contains_key(address))
+    }
+
     /// Something happened to an instance: what the cloud says of it may have changed.
     pub fn hurry(&mut self, provider_id: &str) {
         let account = self.connect.account_of(provider_id);
@@ -161,6 +169,22 @@ impl Accounts {
         }
     }
 
+    /// Counts the audits that the plan has just decided upon.
+    pub fn count_audits(&mut self, statuses: &BTreeMap<String, NetIPAllocationStatus>) {
+        for (addresses, began) in std::mem::take(&mut self.audited) {
+            for (name, status) in statuses {
+                let asked = status.ips.iter().filter_map(|ip| ip.address.parse().ok());
+                if asked.into_iter().any(|address: IpAddr| addresses.contains(&address)) {
+                    let degraded = status.conditions.iter().any(|c| c.type_ == "Degraded" && c.status == "True");
+                    let outcome = if degraded { "error" } else { "success" };
+                    self.metrics.reconciles.with_label_values(&[name.as_str(), outcome]).inc();
+                    let took = began.elapsed().as_secs_f64();
+                    self.metrics.reconcile_duration.with_label_values(&[name.as_str()]).observe(took);
+                }
+            }
+        }
+    }
+
     /// Takes a reading into the world.
     pub fn apply(&mut self, read: Read, world: &mut World) {
         let Some(reader) = self.readers.get_mut(&read.account) else { return };
@@ -172,6 +196,8 @@ impl Accounts {
         self.metrics.cloud_reads.with_label_values(&[read.account.to_string().as_str(), outcome]).inc();
         if read.audit {
             reader.ended(unknown.as_ref());
+            let began = reader.began.unwrap_or_else(Instant::now);
+            self.audited.push((reader.ask.addresses.clone(), began));
         }
         for (address, state) in read.reading.addresses {
             let Some(reader) = self.readers.get_mut(&read.account) else { return };

@@ -13,6 +13,7 @@ mod followers;
 mod gauges;
 mod lean;
 mod names;
+pub mod process;
 mod publish;
 mod settings;
 mod state;
@@ -150,6 +151,7 @@ impl Controller {
             timeout: settings.timings.request(),
             mailbox: send.clone(),
             recorder: settings.recorder(client.clone()),
+            metrics: metrics.clone(),
         };
         Self {
             state: State::new(world, Followers::new(client.clone(), send.clone(), metrics.clone())),

@@ -35,6 +35,7 @@ impl Controller {
         ];
         if leading {
             self.begin(&mut plan);
+            self.accounts.count_audits(&plan.statuses);
             self.gauges.set(&self.state.world, &plan);
         }
         let wakes = wakes.into_iter().chain([self.writes.next()]).flatten();
@@ -181,8 +182,12 @@ impl Controller {
     fn statuses(&mut self, plan: &Plan) {
         for (name, status) in &plan.statuses {
             let Some(object) = self.state.world.allocations.get(name) else { continue };
+            let awaited = object
+                .spec
+                .as_ref()
+                .is_ok_and(|spec| spec.addresses.iter().any(|address| self.accounts.awaits(address)));
             let target = Target::Allocation(name.clone());
-            if object.status == *status || !self.writes.begin(&target) {
+            if awaited || object.status == *status || !self.writes.begin(&target) {
                 continue;
             }
             let Some(version) = self.state.version(name).map(str::to_owned) else { continue };

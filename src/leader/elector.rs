@@ -11,7 +11,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 /// Where this process stands.
@@ -91,7 +91,8 @@ impl Elector {
             };
             match command {
                 Command::Stop => break,
-                Command::Yield => self.step_aside().await,
+                Command::Yield if self.step_aside().await => break,
+                Command::Yield => {}
             }
             if *self.standing.borrow() == Standing::Lost {
                 break;
@@ -263,15 +264,24 @@ impl Elector {
         }
     }
 
-    /// Gives others the time to take the lease.
-    async fn step_aside(&mut self) {
-        self.yielded = true;
-        sleep(self.timings.lease).await;
+    /// Gives others the time to take the lease; whether we were told to stop meanwhile.
+    async fn step_aside(&mut self) -> bool {
+        let until = Instant::now() + self.timings.lease;
+        loop {
+            tokio::select! {
+                () = sleep_until(until) => break,
+                command = self.commands.recv() => match command {
+                    Some(Command::Yield) => {}
+                    Some(Command::Stop) | None => return true,
+                },
+            }
+        }
         let holder = match self.api.get_opt(&self.name).await {
             Ok(lease) => lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default(),
             Err(_) => String::new(),
         };
         self.yielded = holder.is_empty();
+        false
     }
 
     fn record(&self, epoch: i64, acquired: Option<MicroTime>) -> LeaseSpec {

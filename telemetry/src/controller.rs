@@ -52,10 +52,10 @@ families! {
     info: IntGaugeVec gauge = "netipallocation_controller_info", Gauge, ["version", "pod_name"],
         "Always 1; says which version runs where";
     reconciles: IntCounterVec counter = "netipallocation_reconcile_total", Counter, ["crd_name", "status"],
-        "Changes of the world that were decided upon, by allocation and whether it is in trouble (success, error)";
+        "Audits of the cloud that were decided upon, by allocation and whether it is Degraded (success, error)";
     reconcile_duration: HistogramVec histogram = "netipallocation_reconcile_duration_seconds",
         Histogram(&[0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0]), ["crd_name"],
-        "From the first sight of a change that needs a move to its end";
+        "From the beginning of an audit of the cloud to the decision that follows it";
     attaches: IntCounterVec counter = "netipallocation_ip_attach_total", Counter, ["crd_name", "status"],
         "Attach calls by outcome (success, error)";
     detaches: IntCounterVec counter = "netipallocation_ip_detach_total", Counter, ["crd_name", "status"],
@@ -79,10 +79,8 @@ families! {
         "Addresses of the allocation of which the cloud's word is missing";
     cloud_reads: IntCounterVec counter = "netipallocation_cloud_reads_total", Counter, ["account", "outcome"],
         "Batch reads of an account (complete, incomplete)";
-    evictions: IntCounterVec counter = "netipallocation_evictions_total", Counter, ["cause", "outcome"],
-        "Pods evicted or deleted, by cause and outcome (done, refused, failed)";
     kubernetes_writes: IntCounterVec counter = "netipallocation_kubernetes_writes_total", Counter, ["kind", "outcome"],
-        "Writes to the API server (status, marks, finalizer, template) by outcome (done, conflict, failed)";
+        "Writes to the API server by what is written (allocation, node, pod: an eviction, template) and outcome (done, conflict, refused by a disruption budget, failed)";
     lease_transitions: IntCounterVec counter = "netipallocation_lease_transitions_total", Counter, [],
         "How often this replica began to lead";
     watch_restarts: IntCounterVec counter = "netipallocation_watch_restarts_total", Counter, ["kind"],

@@ -1,8 +1,11 @@
 //! Metrics. Each part of the program has a table of families in a file of its own; the documentation is
 //! made from the tables, and rules and dashboard are tested against them.
 
+pub mod certs;
 pub mod cloud;
 pub mod controller;
+pub mod server;
+pub mod webhook;
 
 use prometheus::{
     Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
@@ -32,7 +35,13 @@ pub enum Kind {
 }
 
 /// All tables, each with the title that it has in the documentation.
-pub const TABLES: &[(&str, &[Family])] = &[("Controller", controller::FAMILIES), ("Clouds", cloud::FAMILIES)];
+pub const TABLES: &[(&str, &[Family])] = &[
+    ("Controller", controller::FAMILIES),
+    ("Clouds", cloud::FAMILIES),
+    ("Admission", webhook::FAMILIES),
+    ("Webhook server", server::FAMILIES),
+    ("Certificates", certs::FAMILIES),
+];
 
 /// Where families are registered. Handles are cheap to clone.
 #[derive(Clone, Debug)]

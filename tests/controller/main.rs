@@ -1,8 +1,15 @@
 //! The controller on a real control plane, with real workloads on simulated nodes.
 #![allow(clippy::panic, clippy::expect_used)]
 
+mod alone;
 mod attach;
+mod election;
+mod errors;
+mod leave;
 mod memory;
+mod modes;
+mod pods;
+mod release;
 mod stage;
 
 use anyhow::{Result, anyhow};
@@ -18,6 +25,7 @@ use tokio::sync::OnceCell;
 pub struct Shared(OnceCell<Result<(Stage, Replica), String>>);
 
 impl Shared {
+    /// The stage; if it cannot be set up, no test tries again.
     pub async fn stage(&self) -> Result<&Stage> {
         let started = self
             .0
@@ -43,13 +51,69 @@ macro_rules! on_shared_stage {
     };
 }
 
+macro_rules! on_own_stage {
+    ($($path:path),* $(,)?) => {
+        vec![$(Test::new(stringify!($path), move |_| $path())),*]
+    };
+}
+
 fn main() -> ExitCode {
     let shared = Arc::new(Shared::default());
-    let all = on_shared_stage![
+    let mut all = on_shared_stage![
         shared,
         attach::an_address_is_attached_and_its_pods_follow,
         attach::what_is_attached_already_is_adopted_without_a_move,
         attach::more_addresses_than_nodes_is_no_error,
+        leave::a_cordoned_node_keeps_it_while_a_pod_runs,
+        leave::a_drained_node_loses_it_once_the_last_pod_is_really_gone,
+        leave::an_autoscalers_taint_is_a_drain,
+        leave::without_a_target_nothing_is_detached,
+        leave::a_drain_that_hangs_ends_with_its_timeout,
+        leave::a_deleted_node_loses_it,
+        leave::a_node_and_its_machine_gone_at_once,
+        leave::a_node_that_is_not_ready_for_longer_than_the_grace,
+        leave::a_node_that_is_not_ready_for_less_than_the_grace,
+        leave::a_silent_node_loses_address_and_pods_at_once,
+        leave::a_machine_that_was_terminated_while_its_node_looks_ready,
+        leave::a_node_that_was_created_anew_under_the_same_name_inherits_nothing,
+        leave::an_untolerated_no_execute_taint_drives_it_off,
+        leave::a_tainted_pool_works_with_the_predecessors_manifest,
+        leave::selector_and_zones_can_change,
+        leave::addresses_come_and_go_and_change_places,
+        leave::zones_are_kept_and_then_levelled,
+        release::deletion_detaches,
+        release::deletion_with_retain_leaves_the_addresses,
+        release::deletion_when_node_and_machine_are_gone,
+        release::a_cloud_that_refuses_everything_is_let_go_with_retain,
+        release::pods_that_wait_for_a_gone_allocation_come_back,
+        modes::paused_moves_nothing_and_goes_on_afterwards,
+        modes::plan_mode_says_and_touches_nothing,
+        modes::a_storm_is_waited_out_unless_the_cloud_confirms,
+        modes::two_allocations_share_a_pool_and_no_node,
+        modes::the_same_address_in_two_objects_belongs_to_the_older,
+        pods::a_webhook_that_never_injects_ends_in_one_eviction,
+        pods::a_running_daemon_set_loses_no_pod_before_a_node_is_marked,
+        pods::a_stateful_set_follows_its_address,
+        errors::an_unreadable_cloud_takes_no_marks_and_evicts_nobody,
+        errors::each_class_of_error_at_each_step,
+        errors::a_lost_reply_is_read_back_and_not_done_twice,
+        errors::a_slow_cloud_holds_up_nobody_else,
+        errors::a_foreign_address_on_the_target_is_never_displaced,
+        errors::an_address_on_a_foreign_machine_is_never_taken,
+        election::of_three_candidates_one_leads_and_each_takes_its_turn,
+        election::a_lease_that_is_taken_away_is_lost_at_once,
+        election::a_lease_that_is_deleted_is_lost_and_can_be_had_again,
+        election::clocks_an_hour_apart_change_nothing,
+        election::a_leader_that_yields_comes_back_only_if_nobody_else_wants_it,
     ];
-    cluster::harness::run(all)
+    all.extend(on_own_stage![
+        alone::at_rest_nothing_is_written_and_reads_are_batches,
+        alone::a_leader_that_stops_hands_over_and_nothing_moves,
+        alone::a_leader_that_dies_in_the_middle_of_a_move_is_succeeded,
+        alone::an_api_server_that_is_gone_for_longer_than_the_lease_ends_the_leader,
+        alone::an_api_server_and_etcd_that_restart_change_nothing,
+        alone::an_address_leaves_the_leaders_own_node_by_another_leader,
+        alone::alone_it_moves_the_address_of_its_own_node_itself,
+    ]);
+    cluster::harness::run_at_once(8, all)
 }

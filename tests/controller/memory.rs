@@ -165,6 +165,17 @@ impl Memory {
         Some(script.fault.clone())
     }
 
+    /// The addresses that scripts for such calls are about.
+    fn scripted(&self, verb: Verb) -> BTreeSet<IpAddr> {
+        let state = self.state();
+        state
+            .scripts
+            .iter()
+            .filter(|script| script.verb == verb)
+            .filter_map(|script| script.address)
+            .collect()
+    }
+
     fn record(&self, verb: Verb, address: Option<IpAddr>, instance: &str, answer: Result<(), Class>) {
         self.state().calls.push(Recorded { verb, address, instance: instance.to_owned(), answer });
     }
@@ -244,9 +255,12 @@ impl Provider for Memory {
             Some(Fault::LostReply) => Some(Error::new(Class::Transient, "the connection was lost")),
             _ => None,
         };
+        // Scenes share the account: of the others' addresses everything is known.
+        let spoilt = self.scripted(Verb::Read);
         self.record(Verb::Read, None, "", unknown.as_ref().map_or(Ok(()), |error| Err(error.class)));
         let state = self.state();
-        let address = |address: &IpAddr| match (&unknown, state.addresses.get(address)) {
+        let unknown_here = |address: &IpAddr| unknown.as_ref().filter(|_| spoilt.contains(address));
+        let address = |address: &IpAddr| match (unknown_here(address), state.addresses.get(address)) {
             (Some(error), _) => AddressState::Unknown(error.clone()),
             (None, None) => AddressState::NotFound,
             (None, Some(None)) => AddressState::Free { token: "free".to_owned() },
@@ -254,10 +268,7 @@ impl Provider for Memory {
                 AddressState::Attached { provider_id: holder.clone(), token: number.to_string() }
             }
         };
-        let instance = |id: &String| match &unknown {
-            Some(error) => InstanceState::Unknown(error.clone()),
-            None => state.instances.get(id).cloned().unwrap_or(InstanceState::NotFound),
-        };
+        let instance = |id: &String| state.instances.get(id).cloned().unwrap_or(InstanceState::NotFound);
         Reading {
             addresses: ask.addresses.iter().map(|a| (*a, address(a))).collect(),
             instances: ask.instances.iter().map(|id| (id.clone(), instance(id))).collect(),

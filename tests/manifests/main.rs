@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use webhook::registration::Endpoint;
 
 /// Every generated file, by its path in the repository.
 fn generated() -> Vec<(String, String)> {
@@ -11,7 +12,21 @@ fn generated() -> Vec<(String, String)> {
     let mut files: Vec<_> =
         crds.iter().map(|m| (format!("crds/{}", m.file), m.to_yaml().expect("printable"))).collect();
     files.push(("docs/reasons.md".to_owned(), reasons()));
+    files.extend(configurations());
     files
+}
+
+/// The webhook configurations, as they are applied where the webhook runs behind its Service.
+fn configurations() -> Vec<(String, String)> {
+    let [mutating, validating] = webhook::registration::configurations(&Endpoint::Service);
+    [("mutating", mutating), ("validating", validating)]
+        .map(|(name, configuration)| {
+            let body = serde_saphyr::to_string(&configuration).expect("printable");
+            let header = "# Made from the table in webhook/src/registration by `make generate`. caBundle and the pod webhook's\n\
+                          # namespaceSelector are not here: the webhook process alone owns both.\n";
+            (format!("deploy/webhook/{name}.yaml"), format!("{header}{body}"))
+        })
+        .to_vec()
 }
 
 fn reasons() -> String {
@@ -62,4 +77,31 @@ fn the_version_command_prints_the_version() {
         .output()
         .expect("runs");
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), env!("CARGO_PKG_VERSION"));
+}
+
+/// What the process alone owns is in no manifest; nothing of others is matched; nothing hangs for long.
+#[test]
+fn webhook_configurations_are_narrow() {
+    for configuration in webhook::registration::configurations(&Endpoint::Service) {
+        for webhook in configuration["webhooks"].as_array().expect("a list") {
+            let name = webhook["name"].as_str().expect("a name");
+            assert!(webhook["clientConfig"].get("caBundle").is_none(), "{name}");
+            assert!(webhook.get("namespaceSelector").is_none(), "{name}");
+            assert_eq!(webhook["sideEffects"], "None", "{name}");
+            assert_eq!(webhook["matchPolicy"], "Equivalent", "{name}");
+            assert_eq!(webhook["admissionReviewVersions"], serde_json::json!(["v1"]), "{name}");
+            assert!(webhook["timeoutSeconds"].as_u64().expect("a number") <= 5, "{name}");
+            let ours = name.starts_with("allocations.");
+            assert_eq!(webhook["failurePolicy"], if ours { "Fail" } else { "Ignore" }, "{name}");
+            for rule in webhook["rules"].as_array().expect("a list") {
+                let text = rule.to_string();
+                assert!(
+                    !text.contains('*') && !text.contains('/'),
+                    "{name}: no wildcards, no subresources: {text}"
+                );
+                assert!(!text.contains("DELETE") && !text.contains("CONNECT"), "{name}: {text}");
+                assert_eq!(rule["scope"], if ours { "Cluster" } else { "Namespaced" }, "{name}");
+            }
+        }
+    }
 }

@@ -62,10 +62,12 @@ fn complete_term(term: &Value, path: &Path, names: &BTreeSet<String>) -> Vec<Pat
         return if fields { vec![path.add(json!(pair(names)))] } else { Vec::new() };
     };
     let wanted = belongs_to(names);
-    if let Some(number) = expressions.iter().position(is_allocation) {
-        let current = &expressions[number];
-        path.push(&number.to_string());
-        return if *current == wanted { Vec::new() } else { vec![path.replace(wanted)] };
+    let ours: Vec<usize> = (0..expressions.len()).filter(|at| is_allocation(&expressions[*at])).collect();
+    if let Some((first, others)) = ours.split_first() {
+        // One is enough; the last goes first, so that the places of the others stay what they are.
+        let superfluous = others.iter().rev().map(|at| path.at(*at).remove());
+        let outdated = (expressions[*first] != wanted).then(|| path.at(*first).replace(wanted));
+        return superfluous.chain(outdated).collect();
     }
     if expressions.iter().any(is_ready) {
         path.push("0");
@@ -106,7 +108,7 @@ fn without_requirement(term: &Value) -> Value {
     let mut term = term.clone();
     let Some(expressions) = term.get_mut(EXPRESSIONS).and_then(Value::as_array_mut) else { return term };
     let Some(number) = expressions.iter().position(is_allocation) else { return term };
-    expressions.remove(number);
+    expressions.retain(|expression| !is_allocation(expression));
     if number > 0 && is_ready(&expressions[number - 1]) {
         expressions.remove(number - 1);
     }
@@ -169,6 +171,17 @@ impl Path {
 
     fn add(&self, value: Value) -> PatchOperation {
         PatchOperation::Add(AddOperation { path: self.0.clone(), value })
+    }
+
+    /// A place in the list that this is the path of.
+    fn at(&self, number: usize) -> Self {
+        let mut path = self.clone();
+        path.push(&number.to_string());
+        path
+    }
+
+    fn remove(&self) -> PatchOperation {
+        PatchOperation::Remove(RemoveOperation { path: self.0.clone() })
     }
 
     fn replace(&self, value: Value) -> PatchOperation {

@@ -34,46 +34,46 @@ pub struct Answer {
     pub faults: Vec<Fault>,
 }
 
-impl Answer {
-    /// The refusal, as a person reads it.
-    pub fn message(&self, name: &str) -> String {
-        let faults: Vec<String> = self.faults.iter().map(|fault| format!("  {fault}")).collect();
-        format!("NetIPAllocation {name:?} is not valid:\n{}", faults.join("\n"))
-    }
-}
-
 /// Converts `deploymentRef`, makes addresses canonical, and refuses what cannot become valid.
 pub fn mutate(request: Request<'_>, excluded: &BTreeSet<String>) -> Answer {
     let mut answer = Answer::default();
     let mut spec = request.object.get("spec").cloned().unwrap_or(Value::Null);
-    convert(request, &mut spec, &mut answer);
+    let converted = convert(request, &mut spec, &mut answer);
     canonicalise(&mut spec, &mut answer);
     judge(request, &spec, &mut answer);
+    if converted {
+        name_what_was_written(&mut answer.faults);
+    }
     warn(&spec, excluded, &mut answer);
     answer
 }
 
-/// Judges the final object by the same rules, and its addresses by what other objects hold. `holder`
-/// names the other object that has an address.
-pub fn validate(request: Request<'_>, holder: impl Fn(IpAddr) -> Option<String>) -> Answer {
+/// Judges the final object by the same rules.
+pub fn validate(request: Request<'_>) -> Vec<Fault> {
     let mut answer = Answer::default();
-    let spec = request.object.get("spec").cloned().unwrap_or(Value::Null);
-    judge(request, &spec, &mut answer);
-    answer.faults.extend(reference_fault(request, &spec));
+    let spec = request.object.get("spec").unwrap_or(&Value::Null);
+    judge(request, spec, &mut answer);
+    answer.faults.extend(reference_fault(request, spec));
+    answer.faults
+}
+
+/// Addresses that another object has; `holder` names it.
+pub fn duplicates(request: Request<'_>, holder: impl Fn(IpAddr) -> Option<String>) -> Vec<Fault> {
+    let fault = |(number, address): (usize, IpAddr)| {
+        let other = holder(address)?;
+        let message =
+            format!("{address} is already in NetIPAllocation {other:?}; an address may be in one only");
+        Some(Fault { path: format!("spec.reservedIPs[{number}]"), message })
+    };
+    new_addresses(request).filter_map(fault).collect()
+}
+
+/// Addresses that the object did not list before, with their places. What it did is no news: two objects
+/// may share it from before this rule.
+pub fn new_addresses(request: Request<'_>) -> impl Iterator<Item = (usize, IpAddr)> + '_ {
     let before: BTreeSet<IpAddr> =
-        listed(request.old.and_then(|old| old.get("spec"))).map(|(_, a)| a).collect();
-    for (number, address) in listed(Some(&spec)) {
-        // What was listed before is no news; two objects may share it from before this rule.
-        if let (false, Some(other)) = (before.contains(&address), holder(address)) {
-            answer.faults.push(Fault {
-                path: format!("spec.reservedIPs[{number}]"),
-                message: format!(
-                    "{address} is already in NetIPAllocation {other:?}; an address may be in one only"
-                ),
-            });
-        }
-    }
-    answer
+        listed(request.old.and_then(|old| old.get("spec"))).map(|(_, address)| address).collect();
+    listed(request.object.get("spec")).filter(move |(_, address)| !before.contains(address))
 }
 
 fn listed(spec: Option<&Value>) -> impl Iterator<Item = (usize, IpAddr)> + '_ {
@@ -83,15 +83,15 @@ fn listed(spec: Option<&Value>) -> impl Iterator<Item = (usize, IpAddr)> + '_ {
 }
 
 /// `deploymentRef` becomes `workloadRef`. When both are there and differ, what the user changed counts;
-/// when that is both, or the object is new, nobody can tell.
-fn convert(request: Request<'_>, spec: &mut Value, answer: &mut Answer) {
-    let Some(deployment) = present(spec, "deploymentRef").cloned() else { return };
+/// when that is both, or the object is new, nobody can tell. True: `workloadRef` is made of it.
+fn convert(request: Request<'_>, spec: &mut Value, answer: &mut Answer) -> bool {
+    let Some(deployment) = present(spec, "deploymentRef").cloned() else { return false };
     answer.warnings.push(
         "spec.deploymentRef is deprecated: use spec.workloadRef {kind: Deployment, name, namespace}".into(),
     );
     if let Some(fault) = reference_fault(request, spec) {
         answer.faults.push(fault);
-        return;
+        return false;
     }
     let mut converted = json!({ "kind": "Deployment" });
     for field in ["name", "namespace"] {
@@ -99,16 +99,25 @@ fn convert(request: Request<'_>, spec: &mut Value, answer: &mut Answer) {
             converted[field] = value.clone();
         }
     }
-    let Some(object) = spec.as_object_mut() else { return };
+    let Some(object) = spec.as_object_mut() else { return false };
     object.remove("deploymentRef");
     answer.patch.0.push(PatchOperation::Remove(RemoveOperation { path: pointer(&["deploymentRef"]) }));
     // An old deploymentRef beside a workloadRef says nothing new.
-    if is_new(request, "deploymentRef", &deployment) || !object.contains_key("workloadRef") {
+    let counts = is_new(request, "deploymentRef", &deployment) || !object.contains_key("workloadRef");
+    if counts {
         object.insert("workloadRef".into(), converted.clone());
-        answer
-            .patch
-            .0
-            .push(PatchOperation::Add(AddOperation { path: pointer(&["workloadRef"]), value: converted }));
+        let add = AddOperation { path: pointer(&["workloadRef"]), value: converted };
+        answer.patch.0.push(PatchOperation::Add(add));
+    }
+    counts
+}
+
+/// A person looks for what is wrong where they wrote it.
+fn name_what_was_written(faults: &mut [Fault]) {
+    for fault in faults {
+        if let Some(rest) = fault.path.strip_prefix("spec.workloadRef") {
+            fault.path = format!("spec.deploymentRef{rest}");
+        }
     }
 }
 
@@ -145,13 +154,31 @@ fn same(one: &Value, other: &Value) -> bool {
 fn canonicalise(spec: &mut Value, answer: &mut Answer) {
     let Some(list) = spec.get_mut("reservedIPs").and_then(Value::as_array_mut) else { return };
     for (number, entry) in list.iter_mut().enumerate() {
-        let Some(Ok(address)) = entry.as_str().map(parse::parse_address) else { continue };
-        let canonical = json!(address.to_string());
+        let canonical = canonical(entry);
         if *entry != canonical {
             *entry = canonical.clone();
             let path = pointer(&["reservedIPs", &number.to_string()]);
             answer.patch.0.push(PatchOperation::Replace(ReplaceOperation { path, value: canonical }));
         }
+    }
+}
+
+/// An address in canonical text; what is none stays as it is.
+fn canonical(entry: &Value) -> Value {
+    match entry.as_str().map(parse::parse_address) {
+        Some(Ok(address)) => json!(address.to_string()),
+        _ => entry.clone(),
+    }
+}
+
+/// Whether a field of the spec means what it meant before. Canonical text is no change: it is we who
+/// make it so.
+fn unchanged(field: &str, old: Option<&Value>, new: Option<&Value>) -> bool {
+    match (old.and_then(Value::as_array), new.and_then(Value::as_array)) {
+        (Some(old), Some(new)) if field == "reservedIPs" => {
+            old.iter().map(canonical).eq(new.iter().map(canonical))
+        }
+        _ => old == new,
     }
 }
 
@@ -174,10 +201,10 @@ fn judge(request: Request<'_>, spec: &Value, answer: &mut Answer) {
             }
         }
         Some(old) => {
-            let unchanged = |field: &str| old.get("spec").and_then(|old| old.get(field)) == spec.get(field);
-            let new = faults
-                .into_iter()
-                .filter(|fault| top_field(&fault.path).is_none_or(|field| !unchanged(field)));
+            let old = old.get("spec");
+            let changed =
+                |field: &str| !unchanged(field, old.and_then(|old| old.get(field)), spec.get(field));
+            let new = faults.into_iter().filter(|fault| top_field(&fault.path).is_none_or(changed));
             answer.faults.extend(new);
         }
     }
@@ -204,9 +231,7 @@ fn warn(spec: &Value, excluded: &BTreeSet<String>, answer: &mut Answer) {
         .get("workloadRef")
         .map(|workload| workload.get("namespace").and_then(Value::as_str).unwrap_or("default"));
     if let Some(namespace) = namespace.filter(|namespace| excluded.contains(*namespace)) {
-        answer.warnings.push(format!(
-            "pods in namespace {namespace} are never changed or evicted: only drains are waited for"
-        ));
+        answer.warnings.push(format!("namespace {namespace} is excluded: no injection, no eviction there"));
     }
 }
 

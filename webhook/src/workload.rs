@@ -5,47 +5,116 @@ use crate::index::Index;
 use crds::WorkloadKind;
 use json_patch::Patch;
 use plan::WorkloadKey;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// The few fields of a pod that matter; the rest is not even decoded.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct LeanPod {
-    metadata: LeanMeta,
-    spec: LeanPodSpec,
+pub struct LeanPod<'b> {
+    #[serde(borrow, deserialize_with = "or_default")]
+    metadata: LeanMeta<'b>,
+    #[serde(borrow, deserialize_with = "or_default")]
+    spec: LeanPodSpec<'b>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct LeanMeta {
-    labels: Labels,
-    owner_references: Vec<Owner>,
+struct LeanMeta<'b> {
+    #[serde(borrow, deserialize_with = "or_default")]
+    labels: Labels<'b>,
+    #[serde(borrow, deserialize_with = "or_default")]
+    owner_references: Vec<Owner<'b>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Labels {
-    #[serde(rename = "pod-template-hash")]
-    pod_template_hash: String,
+struct Labels<'b> {
+    #[serde(rename = "pod-template-hash", borrow)]
+    pod_template_hash: Option<Cow<'b, str>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Owner {
-    api_version: String,
-    kind: String,
-    name: String,
-    uid: String,
+struct Owner<'b> {
+    #[serde(borrow)]
+    api_version: Cow<'b, str>,
+    #[serde(borrow)]
+    kind: Cow<'b, str>,
+    #[serde(borrow)]
+    name: Cow<'b, str>,
+    #[serde(borrow)]
+    uid: Cow<'b, str>,
+    #[serde(deserialize_with = "or_default")]
     controller: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct LeanPodSpec {
-    node_name: String,
-    affinity: Option<Value>,
+struct LeanPodSpec<'b> {
+    #[serde(borrow)]
+    node_name: Option<Cow<'b, str>>,
+    // Raw: most pods are nobody's, and theirs is not looked into.
+    #[serde(borrow)]
+    affinity: Option<&'b RawValue>,
+}
+
+/// The same of a DaemonSet.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LeanDaemonSet<'b> {
+    #[serde(borrow, deserialize_with = "or_default")]
+    metadata: LeanName<'b>,
+    #[serde(borrow, deserialize_with = "or_default")]
+    spec: LeanDaemonSetSpec<'b>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct LeanName<'b> {
+    #[serde(borrow)]
+    name: Option<Cow<'b, str>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct LeanDaemonSetSpec<'b> {
+    #[serde(borrow, deserialize_with = "or_default")]
+    template: LeanTemplate<'b>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct LeanTemplate<'b> {
+    #[serde(borrow, deserialize_with = "or_default")]
+    spec: LeanPodSpec<'b>,
+}
+
+/// `null` counts as absent, as it does for the API server.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+impl LeanPodSpec<'_> {
+    /// A pod spec with nothing but the affinity in it.
+    fn affinity_only(&self) -> Result<Value, serde_json::Error> {
+        let mut spec = serde_json::Map::new();
+        if let Some(raw) = self.affinity {
+            spec.insert("affinity".to_owned(), serde_json::from_str(raw.get())?);
+        }
+        Ok(Value::Object(spec))
+    }
+}
+
+impl LeanDaemonSet<'_> {
+    /// The DaemonSet as allocations refer to it.
+    pub fn key(&self, namespace: &str) -> WorkloadKey {
+        let name = self.metadata.name.as_deref().unwrap_or_default().to_owned();
+        WorkloadKey { kind: WorkloadKind::DaemonSet, namespace: namespace.to_owned(), name }
+    }
 }
 
 /// Who a pod is of.
@@ -66,8 +135,8 @@ pub enum Ownership {
 }
 
 /// Finds out who a pod is of, by its controlling owner.
-pub fn ownership(pod: &LeanPod, namespace: &str, index: &Index) -> Ownership {
-    if !pod.spec.node_name.is_empty() {
+pub fn ownership(pod: &LeanPod<'_>, namespace: &str, index: &Index) -> Ownership {
+    if pod.spec.node_name.as_ref().is_some_and(|name| !name.is_empty()) {
         return Ownership::Nobody;
     }
     let controller = pod.metadata.owner_references.iter().find(|owner| owner.controller);
@@ -75,16 +144,25 @@ pub fn ownership(pod: &LeanPod, namespace: &str, index: &Index) -> Ownership {
         return Ownership::Nobody;
     };
     let key = |kind, name: &str| WorkloadKey { kind, namespace: namespace.to_owned(), name: name.to_owned() };
-    match owner.kind.as_str() {
+    match &*owner.kind {
         "StatefulSet" => Ownership::Workload(key(WorkloadKind::StatefulSet, &owner.name)),
-        "ReplicaSet" => match index.deployment_of(namespace, &owner.uid) {
-            Some(deployment) => Ownership::Workload(key(WorkloadKind::Deployment, deployment)),
-            None => Ownership::ReplicaSet {
-                uid: owner.uid.clone(),
-                guess: deployment_name(&owner.name, &pod.metadata.labels.pod_template_hash)
-                    .map(|name| key(WorkloadKind::Deployment, name)),
-            },
-        },
+        // ReplicaSets are watched where a Deployment is referred to; elsewhere there is nothing to wait for.
+        "ReplicaSet" if index.refers_to_deployments_in(namespace) => {
+            match index.deployment_of(namespace, &owner.uid) {
+                Some(Some(deployment)) => Ownership::Workload(key(WorkloadKind::Deployment, deployment)),
+                Some(None) => Ownership::Nobody,
+                None => Ownership::ReplicaSet {
+                    uid: owner.uid.clone().into_owned(),
+                    guess: pod
+                        .metadata
+                        .labels
+                        .pod_template_hash
+                        .as_deref()
+                        .and_then(|hash| deployment_name(&owner.name, hash))
+                        .map(|name| key(WorkloadKind::Deployment, name)),
+                },
+            }
+        }
         // A DaemonSet's pods get it from their template.
         _ => Ownership::Nobody,
     }
@@ -96,13 +174,15 @@ fn deployment_name<'n>(replica_set: &'n str, hash: &str) -> Option<&'n str> {
 }
 
 /// What a pod of a workload needs; empty for workloads that no allocation refers to.
-pub fn patch_pod(pod: &LeanPod, workload: &WorkloadKey, index: &Index) -> Patch {
-    let Some(names) = index.allocations_of(workload) else { return Patch::default() };
-    let mut spec = serde_json::Map::new();
-    if let Some(affinity) = &pod.spec.affinity {
-        spec.insert("affinity".to_owned(), affinity.clone());
+pub fn patch_pod(
+    pod: &LeanPod<'_>,
+    workload: &WorkloadKey,
+    index: &Index,
+) -> Result<Patch, serde_json::Error> {
+    match index.allocations_of(workload) {
+        Some(names) => Ok(affinity::inject(&pod.spec.affinity_only()?, "/spec", names)),
+        None => Ok(Patch::default()),
     }
-    affinity::inject(&Value::Object(spec), "/spec", names)
 }
 
 /// Where the pod spec is in a DaemonSet.
@@ -110,13 +190,19 @@ pub const TEMPLATE_SPEC: &str = "/spec/template/spec";
 
 /// What a DaemonSet that a user writes needs. A new one has no pods to lose, so it gets the requirement
 /// at once; a stored one keeps it if it had it. When a running one gets it is the controller's to say.
-pub fn patch_daemon_set(object: &Value, old: Option<&Value>, workload: &WorkloadKey, index: &Index) -> Patch {
-    let spec_of = |object: &Value| object.pointer(TEMPLATE_SPEC).cloned().unwrap_or_default();
-    let due = old.is_none_or(|old| affinity::injected(&spec_of(old)).is_some());
-    match index.allocations_of(workload) {
-        Some(names) if due => affinity::inject(&spec_of(object), TEMPLATE_SPEC, names),
-        _ => Patch::default(),
+pub fn patch_daemon_set(
+    object: &LeanDaemonSet<'_>,
+    old: Option<&LeanDaemonSet<'_>>,
+    namespace: &str,
+    index: &Index,
+) -> Result<Patch, serde_json::Error> {
+    let Some(names) = index.allocations_of(&object.key(namespace)) else { return Ok(Patch::default()) };
+    if let Some(old) = old
+        && affinity::injected(&old.spec.template.spec.affinity_only()?).is_none()
+    {
+        return Ok(Patch::default());
     }
+    Ok(affinity::inject(&object.spec.template.spec.affinity_only()?, TEMPLATE_SPEC, names))
 }
 
 /// What the controller does to a DaemonSet: exactly these names, or none.

@@ -78,8 +78,18 @@ macro_rules! tests_on_all_versions {
 /// Runs the tests as `cargo test` expects it. With `CONTROL_PLANE=skip` none of them runs, and it says
 /// so.
 pub fn run(tests: Vec<Test>) -> ExitCode {
+    run_with(Arguments::from_args(), tests)
+}
+
+/// The same, so many at a time unless the command line says otherwise: for tests that mostly wait.
+pub fn run_at_once(number: usize, tests: Vec<Test>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(number);
+    run_with(arguments, tests)
+}
+
+fn run_with(arguments: Arguments, tests: Vec<Test>) -> ExitCode {
     crate::init_logging();
-    let arguments = Arguments::from_args();
     let skip = std::env::var("CONTROL_PLANE").is_ok_and(|value| value == "skip");
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => Arc::new(runtime),

@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// A fault: where it is set, to what, the field the answer must name and words it must have.
-struct Fault {
-    set: &'static str,
-    to: Value,
-    field: &'static str,
-    says: &'static str,
+pub struct Fault {
+    pub set: &'static str,
+    pub to: Value,
+    pub field: &'static str,
+    pub says: &'static str,
 }
 
 fn fault(set: &'static str, to: Value, field: &'static str, says: &'static str) -> Fault {
     Fault { set, to, field, says }
 }
 
-fn address_faults() -> Vec<Fault> {
+pub fn address_faults() -> Vec<Fault> {
     let not_an_address =
         ["foo", "1.2.3.4.5", "010.0.0.1", "1.2.3.0/24", "node.example.com", "::ffff:1.2.3.4"];
     let not_unicast =
@@ -57,7 +57,7 @@ fn many(count: usize) -> Vec<String> {
 }
 
 #[rustfmt::skip] // a table
-fn other_faults() -> Vec<Fault> {
+pub fn other_faults() -> Vec<Fault> {
     let reference = |name: Value| json!({ "kind": "Deployment", "name": name, "namespace": "default" });
     let term = json!([{ "matchExpressions": [{ "key": "a", "operator": "Is" }] }]);
     vec![

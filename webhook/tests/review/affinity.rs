@@ -35,7 +35,7 @@ fn preferred() -> Value {
 }
 
 /// Pod specs as the API server stores them, with every part of an affinity there or not.
-fn pod_spec() -> impl Strategy<Value = Value> {
+pub fn pod_spec() -> impl Strategy<Value = Value> {
     (prop::collection::vec(term(), 0..4), any::<bool>(), any::<bool>()).prop_map(|(terms, prefers, spreads)| {
         let mut spec = json!({ "containers": [{ "name": "main" }] });
         if !terms.is_empty() {

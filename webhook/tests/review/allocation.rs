@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use webhook::allocation::{Answer, Request, mutate, validate};
+use webhook::allocation::{Answer, Request, duplicates, mutate, validate};
 
 fn object(spec: &Value) -> Value {
     json!({ "metadata": { "name": "x" }, "spec": spec })
@@ -52,6 +52,18 @@ fn deployment_ref_becomes_workload_ref() {
     assert_eq!(spec.get("deploymentRef"), None);
     assert!(answer.warnings[0].contains("deprecated"), "{answer:?}");
     assert!(answer.faults.is_empty(), "{answer:?}");
+}
+
+/// A person looks for what is wrong where they wrote it.
+#[test]
+fn faults_of_a_deployment_ref_have_its_path() {
+    for (reference, path) in [
+        (json!({}), "spec.deploymentRef.name"),
+        (json!({ "name": 7 }), "spec.deploymentRef.name"),
+        (json!({ "name": "app", "namespace": "" }), "spec.deploymentRef.namespace"),
+    ] {
+        assert_eq!(paths(&create(&with("deploymentRef", reference)).0), [path]);
+    }
 }
 
 #[test]
@@ -123,7 +135,6 @@ fn five_faults_are_five_lines_with_five_paths() {
         "spec.reconcileInterval",
     ];
     assert_eq!(paths(&answer).into_iter().collect::<BTreeSet<_>>(), expected.into_iter().collect());
-    assert_eq!(answer.message("x").lines().count(), 6);
 }
 
 #[test]
@@ -161,14 +172,26 @@ fn old_faults_do_not_block_other_changes() {
     assert_eq!(paths(&update(&old, &new).0), ["spec.reservedIPs[0]", "spec.reservedIPs[1]"]);
 }
 
+/// It is we who make the text canonical: that is no reason to judge the list anew.
+#[test]
+fn canonical_text_is_no_change_of_the_list() {
+    let old = json!({ "reservedIPs": ["2001:DB8::1", "foo"], "cloud": { "provider": "gcp" } });
+    let mut new = old.clone();
+    new["paused"] = json!(true);
+    let (answer, spec) = update(&old, &new);
+    assert!(answer.faults.is_empty(), "{answer:?}");
+    assert_eq!(spec["reservedIPs"], json!(["2001:db8::1", "foo"]));
+    assert_eq!(validate(Request { object: &object(&spec), old: Some(&object(&old)) }), []);
+}
+
 #[test]
 fn warnings_are_short_and_to_the_point() {
     let mut spec = with("strategy", json!({ "maxSurge": 1, "maxUnavailable": 0 }));
-    spec["deploymentRef"] = json!({ "name": "app", "namespace": "kube-system" });
-    let (answer, _) = create(&spec);
-    for (warning, words) in
-        answer.warnings.iter().zip(["deprecated", "maxSurge", "counts as 1", "kube-system"])
-    {
+    let long = "n".repeat(63);
+    spec["deploymentRef"] = json!({ "name": "app", "namespace": long });
+    let excluded = BTreeSet::from([long.clone()]);
+    let answer = mutate(Request { object: &object(&spec), old: None }, &excluded);
+    for (warning, words) in answer.warnings.iter().zip(["deprecated", "maxSurge", "counts as 1", &long]) {
         assert!(warning.contains(words), "{warning}");
         assert!(warning.len() <= 120, "{} characters: {warning}", warning.len());
     }
@@ -180,16 +203,15 @@ fn duplicates_across_objects_name_the_other_object() {
     let holder =
         |address: std::net::IpAddr| (address.to_string() == "2001:db8::1").then(|| "other".to_owned());
     let new = object(&with("reservedIPs", json!(["203.0.113.1", "2001:db8::1"])));
-    let answer = validate(Request { object: &new, old: None }, holder);
-    assert_eq!(paths(&answer), ["spec.reservedIPs[1]"]);
-    assert!(answer.faults[0].message.contains("\"other\""), "{answer:?}");
+    let faults = duplicates(Request { object: &new, old: None }, holder);
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert_eq!(faults[0].path, "spec.reservedIPs[1]");
+    assert!(faults[0].message.contains("\"other\""), "{faults:?}");
+    assert!(faults[0].message.contains("2001:db8::1"), "{faults:?}");
     // What was there before is no reason to refuse an edit elsewhere.
-    assert!(validate(Request { object: &new, old: Some(&new) }, holder).faults.is_empty());
+    assert!(duplicates(Request { object: &new, old: Some(&new) }, holder).is_empty());
     let before = object(&valid());
-    assert_eq!(
-        paths(&validate(Request { object: &new, old: Some(&before) }, holder)),
-        ["spec.reservedIPs[1]"]
-    );
+    assert_eq!(duplicates(Request { object: &new, old: Some(&before) }, holder), faults);
 }
 
 fn any_spec() -> impl Strategy<Value = Value> {
@@ -218,8 +240,8 @@ proptest! {
     fn what_mutate_lets_through_validate_accepts(spec in any_spec()) {
         let (answer, patched) = create(&spec);
         let patched = object(&patched);
-        let verdict = validate(Request { object: &patched, old: None }, |_| None);
-        prop_assert_eq!(answer.faults.is_empty(), verdict.faults.is_empty());
+        let faults = validate(Request { object: &patched, old: None });
+        prop_assert_eq!(answer.faults.is_empty(), faults.is_empty());
     }
 
     #[test]

@@ -1,7 +1,14 @@
 //! The review functions, without a server around them.
 
-#![allow(clippy::expect_used)] // tests
+#![allow(clippy::expect_used, clippy::panic)] // tests
 
 mod affinity;
 mod allocation;
+#[path = "../../../fuzz/src/checks.rs"]
+mod checks;
+mod corpus;
+mod decision;
+mod envelope;
+mod index;
+mod shell;
 mod workload;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use webhook::affinity::injected;
 use webhook::index::Index;
 use webhook::workload::{
-    LeanPod, Ownership, TEMPLATE_SPEC, ownership, patch_daemon_set, patch_pod, set_daemon_set,
+    LeanDaemonSet, LeanPod, Ownership, TEMPLATE_SPEC, ownership, patch_daemon_set, patch_pod, set_daemon_set,
 };
 
 fn key(kind: crds::WorkloadKind, namespace: &str, name: &str) -> WorkloadKey {
@@ -25,16 +25,21 @@ fn index() -> Index {
     index.apply_allocation("more", &allocation("Deployment", "web", "203.0.113.2"), false);
     index.apply_allocation("sip", &allocation("StatefulSet", "sip", "203.0.113.3"), false);
     index.apply_allocation("edge", &allocation("DaemonSet", "edge", "203.0.113.4"), false);
-    index.apply_replica_set("prod", "rs-1", "web");
-    index.apply_replica_set("prod", "rs-2", "web-canary");
+    index.apply_replica_set("prod", "rs-1", Some("web"));
+    index.apply_replica_set("prod", "rs-2", Some("web-canary"));
+    index.apply_replica_set("prod", "rs-3", None);
     index
 }
 
-fn pod(kind: &str, name: &str, uid: &str, hash: &str) -> LeanPod {
+fn read(text: &str) -> LeanPod<'_> {
+    serde_json::from_str(text).expect("a pod")
+}
+
+fn pod(kind: &str, name: &str, uid: &str, hash: &str) -> String {
     let owner =
         json!({ "apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": true });
     let object = json!({ "metadata": { "labels": { "pod-template-hash": hash, "app": "web" }, "ownerReferences": [owner] } });
-    serde_json::from_value(object).expect("a pod")
+    object.to_string()
 }
 
 fn names(of: &[&str]) -> BTreeSet<String> {
@@ -44,7 +49,7 @@ fn names(of: &[&str]) -> BTreeSet<String> {
 #[test]
 fn the_owner_chain_is_exact() {
     let index = index();
-    let owner = |pod: &LeanPod, namespace: &str| ownership(pod, namespace, &index);
+    let owner = |pod: &str, namespace: &str| ownership(&read(pod), namespace, &index);
     let web = key(crds::WorkloadKind::Deployment, "prod", "web");
     assert_eq!(owner(&pod("ReplicaSet", "web-abc", "rs-1", "abc"), "prod"), Ownership::Workload(web.clone()));
     let canary = key(crds::WorkloadKind::Deployment, "prod", "web-canary");
@@ -54,11 +59,18 @@ fn the_owner_chain_is_exact() {
     );
     assert_eq!(
         owner(&pod("ReplicaSet", "web-abc", "rs-1", "abc"), "other"),
-        Ownership::ReplicaSet {
-            uid: "rs-1".into(),
-            guess: Some(key(crds::WorkloadKind::Deployment, "other", "web"))
-        },
-        "a ReplicaSet of another namespace is another one"
+        Ownership::Nobody,
+        "nobody refers to a Deployment in that namespace, so there is nothing to wait for"
+    );
+    assert_eq!(
+        owner(&pod("ReplicaSet", "web-abc", "rs-9", "abc"), "prod"),
+        Ownership::ReplicaSet { uid: "rs-9".into(), guess: Some(web) },
+        "not shown yet"
+    );
+    assert_eq!(
+        owner(&pod("ReplicaSet", "web-abc", "rs-3", "abc"), "prod"),
+        Ownership::Nobody,
+        "known to be of no Deployment, whatever its name"
     );
     let sip = key(crds::WorkloadKind::StatefulSet, "prod", "sip");
     assert_eq!(owner(&pod("StatefulSet", "sip", "u", ""), "prod"), Ownership::Workload(sip));
@@ -77,7 +89,7 @@ fn an_unknown_replica_set_is_guessed_by_the_whole_hash_only() {
         ("-5d4f", "5d4f", None),
         ("handmade", "5d4f", None),
     ] {
-        let found = ownership(&pod("ReplicaSet", name, "new", hash), "prod", &Index::default());
+        let found = ownership(&read(&pod("ReplicaSet", name, "new", hash)), "prod", &index());
         let guess = guess.map(|name| key(crds::WorkloadKind::Deployment, "prod", name));
         assert_eq!(found, Ownership::ReplicaSet { uid: "new".into(), guess }, "{name} {hash:?}");
     }
@@ -86,7 +98,7 @@ fn an_unknown_replica_set_is_guessed_by_the_whole_hash_only() {
 #[test]
 fn bare_bound_and_foreign_pods_are_nobodys() {
     let index = index();
-    let of = |object: Value| ownership(&serde_json::from_value(object).expect("a pod"), "prod", &index);
+    let of = |object: Value| ownership(&read(&object.to_string()), "prod", &index);
     let owner = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-a", "uid": "rs-1", "controller": true }]);
     assert_eq!(of(json!({ "metadata": {} })), Ownership::Nobody);
     assert_eq!(
@@ -103,32 +115,37 @@ fn bare_bound_and_foreign_pods_are_nobodys() {
 
 #[test]
 fn two_allocations_of_one_workload_are_in_one_requirement() {
-    let patch = patch_pod(
-        &pod("ReplicaSet", "web-a", "rs-1", "a"),
-        &key(crds::WorkloadKind::Deployment, "prod", "web"),
-        &index(),
-    );
+    let text = pod("ReplicaSet", "web-a", "rs-1", "a");
+    let patch = |name| {
+        patch_pod(&read(&text), &key(crds::WorkloadKind::Deployment, "prod", name), &index())
+            .expect("readable")
+    };
     let mut object = json!({ "spec": {} });
-    json_patch::patch(&mut object, &patch).expect("applies");
+    json_patch::patch(&mut object, &patch("web")).expect("applies");
     assert_eq!(injected(&object["spec"]), Some(names(&["more", "voice"])));
-    let other = key(crds::WorkloadKind::Deployment, "prod", "web-canary");
-    assert_eq!(patch_pod(&pod("ReplicaSet", "web-a", "rs-1", "a"), &other, &index()), Patch::default());
+    assert_eq!(patch("web-canary"), Patch::default());
 }
 
 #[test]
 fn a_daemon_set_gets_it_when_it_is_new_and_keeps_it_when_it_had_it() {
-    let (index, edge) = (index(), key(crds::WorkloadKind::DaemonSet, "prod", "edge"));
-    let plain = json!({ "spec": { "template": { "spec": { "containers": [] } } } });
+    let index = index();
+    let patch = |object: &Value, old: Option<&Value>| {
+        let (object, old) = (object.to_string(), old.map(Value::to_string));
+        let old: Option<LeanDaemonSet<'_>> =
+            old.as_ref().map(|old| serde_json::from_str(old).expect("readable"));
+        let object = serde_json::from_str(&object).expect("readable");
+        patch_daemon_set(&object, old.as_ref(), "prod", &index).expect("readable")
+    };
+    let plain =
+        json!({ "metadata": { "name": "edge" }, "spec": { "template": { "spec": { "containers": [] } } } });
     let mut with = plain.clone();
-    json_patch::patch(&mut with, &patch_daemon_set(&plain, None, &edge, &index)).expect("applies");
+    json_patch::patch(&mut with, &patch(&plain, None)).expect("applies");
     assert_eq!(injected(with.pointer(TEMPLATE_SPEC).expect("there")), Some(names(&["edge"])), "new");
-    let kept = patch_daemon_set(&plain, Some(&with), &edge, &index);
-    assert!(!kept.0.is_empty(), "a user's apply does not take it away");
-    assert_eq!(
-        patch_daemon_set(&plain, Some(&plain), &edge, &index),
-        Patch::default(),
-        "a running one waits"
-    );
+    assert!(!patch(&plain, Some(&with)).0.is_empty(), "a user's apply does not take it away");
+    assert_eq!(patch(&plain, Some(&plain)), Patch::default(), "a running one waits");
+    let mut other = plain.clone();
+    other["metadata"]["name"] = json!("edge-2");
+    assert_eq!(patch(&other, None), Patch::default(), "a look-alike");
 
     let mut bare = with.clone();
     json_patch::patch(&mut bare, &set_daemon_set(&with, &BTreeSet::new())).expect("applies");
@@ -136,31 +153,6 @@ fn a_daemon_set_gets_it_when_it_is_new_and_keeps_it_when_it_had_it() {
     let mut set = plain;
     json_patch::patch(&mut set, &set_daemon_set(&bare, &names(&["edge"]))).expect("applies");
     assert_eq!(set, with);
-}
-
-#[test]
-fn the_index_follows_its_objects() {
-    let mut index = index();
-    let address = "203.0.113.1".parse().expect("an address");
-    assert_eq!(index.holder(address, "other"), Some("voice"));
-    assert_eq!(index.holder(address, "voice"), None, "one's own list is no duplicate");
-    index.apply_allocation("voice", &allocation("Deployment", "web", "203.0.113.9"), false);
-    assert_eq!(index.holder(address, "other"), None, "what was taken off is free");
-    index.apply_allocation("voice", &allocation("Deployment", "web", "203.0.113.9"), true);
-    let web = key(crds::WorkloadKind::Deployment, "prod", "web");
-    assert_eq!(index.allocations_of(&web), Some(&names(&["more"])), "no pods for one that is being deleted");
-    assert_eq!(
-        index.holder("203.0.113.9".parse().expect("an address"), "x"),
-        Some("voice"),
-        "it still holds it"
-    );
-    for name in ["voice", "more", "sip", "edge"] {
-        index.remove_allocation(name);
-    }
-    index.remove_replica_set("prod", "rs-1");
-    index.remove_replica_set("prod", "rs-2");
-    assert_eq!(index.sizes(), [0, 0, 0, 0]);
-    assert!(index.namespaces().is_empty());
 }
 
 #[test]

@@ -1,0 +1,6 @@
+//! Tests of the pure parts.
+
+mod convergence;
+mod decisions;
+mod model;
+mod rotation;

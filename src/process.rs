@@ -1,0 +1,124 @@
+//! What every process of ours has: a cluster, a namespace, logs, and plain ports for health and metrics.
+
+use crate::controller;
+use anyhow::{Context as _, Result};
+use clap::Args;
+use kube::config::KubeConfigOptions;
+use kube::{Client, Config};
+use std::future::Future;
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use telemetry::Telemetry;
+use webhook::server::{self, Health, Limits, Shutdown};
+
+/// Where a pod finds the namespace of its service account.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// Settings of every process.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
+    /// Context of the kubeconfig; the current one, if not given. Inside a cluster no kubeconfig is needed
+    #[arg(long)]
+    context: Option<String>,
+    /// Namespace of the Lease and the Secret [default: the service account's, else ip-address-controller]
+    #[arg(long, env = "POD_NAMESPACE")]
+    namespace: Option<String>,
+    /// Address of /healthz and /readyz
+    #[arg(long, env = "HEALTH_ADDR", default_value = "[::]:8080")]
+    health_addr: SocketAddr,
+    /// Port of /metrics
+    #[arg(long, env = "METRICS_PORT", default_value_t = 9999)]
+    metrics_port: u16,
+    /// Name of this cluster; adds the label `cluster` to every metric
+    #[arg(long, env = "CLUSTER_NAME")]
+    cluster_name: Option<String>,
+}
+
+impl Common {
+    /// The usual inference: KUBECONFIG or ~/.kube/config, else the service account.
+    pub async fn client(&self) -> Result<Client> {
+        let config = match &self.context {
+            None => Config::infer().await.context("no cluster to talk to")?,
+            Some(context) => {
+                let options = KubeConfigOptions { context: Some(context.clone()), ..Default::default() };
+                Config::from_kubeconfig(&options).await.with_context(|| format!("context {context:?}"))?
+            }
+        };
+        Ok(Client::try_from(config)?)
+    }
+
+    /// The namespace that we live in.
+    pub fn namespace(&self) -> String {
+        let given = self.namespace.clone().filter(|namespace| !namespace.is_empty());
+        let account = || std::fs::read_to_string(NAMESPACE_FILE).ok().map(|text| text.trim().to_owned());
+        given.or_else(account).unwrap_or_else(|| webhook::registration::NAMESPACE.to_owned())
+    }
+
+    /// Where metrics are registered.
+    pub fn telemetry(&self) -> Result<Telemetry> {
+        Ok(Telemetry::new(self.cluster_name.as_deref().filter(|name| !name.is_empty()))?)
+    }
+
+    /// Serves health and metrics until the process ends.
+    pub async fn serve_plain_ports(&self, health: &Health, telemetry: &Telemetry) -> Result<()> {
+        let metrics_addr = SocketAddr::new(self.health_addr.ip(), self.metrics_port);
+        let health_port = server::listen("health", self.health_addr).await?;
+        let metrics_port = server::listen("metrics", metrics_addr).await?;
+        tokio::spawn(server::serve_plain(health_port, health.router(), Limits::default()));
+        let metrics = server::metrics_router(telemetry.clone());
+        tokio::spawn(server::serve_plain(metrics_port, metrics, Limits::default()));
+        Ok(())
+    }
+}
+
+/// Settings that cannot be: the process ends with 2, so that nobody restarts it in hope.
+#[derive(Debug)]
+pub struct Misconfigured(String);
+
+impl Misconfigured {
+    /// What is wrong, and what would be right.
+    pub fn new(fault: impl std::fmt::Display) -> Self {
+        Self(fault.to_string())
+    }
+}
+
+impl std::fmt::Display for Misconfigured {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Misconfigured {}
+
+/// Controller and webhook in one process: whichever ends badly ends the other.
+pub async fn all(
+    common: Common,
+    flags: controller::process::Flags,
+    settings: crate::webhook::Settings,
+    shutdown: Shutdown,
+) -> Result<()> {
+    let (client, telemetry) = (common.client().await?, common.telemetry()?);
+    let health = Health::new(&shutdown);
+    common.serve_plain_ports(&health, &telemetry).await?;
+    let namespace = common.namespace();
+    let (other, until) = (client.clone(), shutdown.clone());
+    let serving = crate::webhook::serve(&namespace, &settings, other, &telemetry, &health, until);
+    let controlling = controller::process::control(&namespace, &flags, client, &telemetry, &health, shutdown);
+    tokio::try_join!(serving, controlling)?;
+    Ok(())
+}
+
+/// Runs a process to its end: logs, the TLS library's provider, the runtime, signals.
+pub fn run<F: Future<Output = Result<()>>>(main: impl FnOnce(Shutdown) -> F) -> Result<()> {
+    use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+    // Somebody who runs us as a library may have set up theirs.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .try_init();
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async { main(Shutdown::on_signals()?).await })
+}

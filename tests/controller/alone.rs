@@ -1,0 +1,199 @@
+//! What needs a stage of its own: rest, and leaders that come and go.
+
+use crate::memory::Verb;
+use crate::stage::Stage;
+use anyhow::{Context as _, Result, ensure};
+use cluster::eventually;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const LEASE: Duration = Duration::from_secs(6);
+
+/// Writes in the audit log that the controller made, leases aside.
+fn writes_of_ours(stage: &Stage) -> Result<Vec<String>> {
+    let log = std::fs::read_to_string(stage.cluster.audit_log())?;
+    let entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let ours = entries.filter(|entry| {
+        let user = entry["user"]["username"].as_str().unwrap_or_default();
+        let verb = entry["verb"].as_str().unwrap_or_default();
+        let writes = !matches!(verb, "get" | "list" | "watch");
+        let lease = entry["objectRef"]["resource"] == "leases";
+        user == "system:serviceaccount:ip-address-controller:ip-address-controller" && writes && !lease
+    });
+    Ok(ours.map(|entry| format!("{} {}", entry["verb"], entry["requestURI"])).collect())
+}
+
+pub async fn at_rest_nothing_is_written_and_reads_are_batches() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let replica = stage.replica("alone", None, Duration::from_secs(15))?;
+    let scene = stage.scene("rest", 6, 5).await?;
+    scene.allocate(scene.workload_ref("Deployment")).await?;
+    scene.workload("Deployment", 5, true, 0).await?;
+    scene.settled().await?;
+    scene.pods_ready(5).await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (writes, reads, calls) =
+        (writes_of_ours(&stage)?.len(), stage.cloud.reads(), stage.cloud.calls().len());
+    eventually("ten audits", async || {
+        ensure!(stage.cloud.reads() >= reads + 10, "{} so far", stage.cloud.reads() - reads);
+        Ok(())
+    })
+    .await?;
+    let after = writes_of_ours(&stage)?;
+    ensure!(after.len() == writes, "written at rest: {:?}", &after[writes..]);
+    let calls = stage.cloud.calls().len() - calls;
+    ensure!(calls == stage.cloud.reads() - reads, "only batch reads, one an audit: {calls} calls");
+    let metrics = replica.metrics();
+    for line in [
+        r#"netipallocation_attached_ips_total{cluster="test",crd_name="rest"} 5"#,
+        r#"netipallocation_crd_status{cluster="test",crd_name="rest"} 1"#,
+        r#"netipallocation_controller_is_leader{cluster="test",pod_name="alone"} 1"#,
+    ] {
+        ensure!(metrics.contains(line), "{line} is missing in\n{metrics}");
+    }
+    scene.delete_allocation().await?;
+    eventually("the series to go with the object", async || {
+        let metrics = replica.metrics();
+        let left = metrics.lines().find(|line| line.contains("ip_attached{"));
+        ensure!(left.is_none(), "{left:?}");
+        Ok(())
+    })
+    .await?;
+    replica.stop().await
+}
+
+pub async fn a_leader_that_stops_hands_over_and_nothing_moves() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let first = stage.replica("first", None, LEASE)?;
+    eventually("the first to lead", async || {
+        ensure!(first.is_leading(), "not yet");
+        Ok(())
+    })
+    .await?;
+    let second = stage.replica("second", None, LEASE)?;
+    let scene = stage.scene("handover", 3, 2).await?;
+    scene.allocate(json!({})).await?;
+    scene.settled().await?;
+    ensure!(!second.is_leading(), "one leads");
+    let before = stage.cloud.calls().iter().filter(|call| call.verb != Verb::Read).count();
+    first.stop().await.context("a leader that is told to stop ends well")?;
+    eventually("the second to lead", async || {
+        ensure!(second.is_leading(), "not yet");
+        Ok(())
+    })
+    .await?;
+    scene.cordon(1).await?;
+    eventually("the second to act", async || {
+        let places = scene.places();
+        ensure!(places.iter().flatten().all(|place| *place != 1), "{places:?}");
+        Ok(())
+    })
+    .await?;
+    scene.settled().await?;
+    let calls = stage.cloud.calls();
+    let after: Vec<_> = calls.iter().filter(|call| call.verb != Verb::Read).skip(before).collect();
+    ensure!(after.iter().filter(|call| call.verb == Verb::Attach).count() == 1, "one move: {after:?}");
+    scene.no_violations()?;
+    second.stop().await
+}
+
+pub async fn a_leader_that_dies_in_the_middle_of_a_move_is_succeeded() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let first = stage.replica("first", None, LEASE)?;
+    let scene = stage.scene("died", 3, 1).await?;
+    scene.allocate(json!({})).await?;
+    scene.settled().await?;
+    let second = stage.replica("second", None, LEASE)?;
+    // The attach hangs, and the leader dies behind the detach.
+    let hang = crate::memory::Fault::Delay(Duration::from_secs(3600));
+    stage.cloud.script(Verb::Attach, Some(scene.addresses[0]), 1, hang);
+    scene.cordon(1).await?;
+    eventually("the address to be on its way", async || {
+        ensure!(scene.places() == [None], "not yet");
+        Ok(())
+    })
+    .await?;
+    first.kill();
+    scene.arrives(0, 2).await?;
+    ensure!(second.is_leading(), "the second did it");
+    let restored = stage.cloud.calls().iter().filter(|call| call.verb == Verb::Restore).count();
+    ensure!(restored >= 1, "what the dead leader may not have given back is given back");
+    let history = scene.status().await?.history;
+    ensure!(history[0].from.as_deref() == Some("died-1"), "the move is told as one: {history:?}");
+    scene.no_violations()?;
+    second.stop().await
+}
+
+pub async fn an_api_server_that_is_gone_for_longer_than_the_lease_ends_the_leader() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let leader = stage.replica("leader", None, LEASE)?;
+    let scene = stage.scene("api-gone", 2, 1).await?;
+    scene.allocate(json!({})).await?;
+    scene.settled().await?;
+    let before = stage.cloud.calls().iter().filter(|call| call.verb != Verb::Read).count();
+    stage.cluster.apiserver().kill().await?;
+    let ended = tokio::time::timeout(Duration::from_secs(60), leader.ended()).await?;
+    ensure!(ended.is_err(), "a lost lease is no good end");
+    let after = stage.cloud.calls().iter().filter(|call| call.verb != Verb::Read).count();
+    ensure!(after == before, "nothing was written meanwhile");
+    stage.cluster.apiserver().start().await?;
+    let again = stage.replica("again", None, LEASE)?;
+    scene.cordon(1).await?;
+    scene.arrives(0, 2).await?;
+    scene.no_violations()?;
+    again.stop().await
+}
+
+pub async fn an_api_server_and_etcd_that_restart_change_nothing() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let leader = stage.replica("leader", None, Duration::from_secs(60))?;
+    let scene = stage.scene("restarts", 3, 1).await?;
+    scene.allocate(json!({})).await?;
+    scene.settled().await?;
+    stage.cluster.apiserver().kill().await?;
+    stage.cluster.apiserver().start().await?;
+    scene.cordon(1).await?;
+    scene.arrives(0, 2).await?;
+    stage.cluster.etcd().kill().await?;
+    stage.cluster.etcd().start().await?;
+    eventually("the API server to answer again", async || scene.cordon(2).await).await?;
+    scene.arrives(0, 3).await?;
+    ensure!(leader.is_leading(), "it still leads");
+    scene.no_violations()?;
+    leader.stop().await
+}
+
+pub async fn an_address_leaves_the_leaders_own_node_by_another_leader() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let scene = stage.scene("own-node", 3, 1).await?;
+    stage.cloud.attach_by_hand(scene.addresses[0], &scene.instance(1));
+    let first = stage.replica("first", Some("own-node-1"), LEASE)?;
+    eventually("the first to lead", async || {
+        ensure!(first.is_leading(), "not yet");
+        Ok(())
+    })
+    .await?;
+    let second = stage.replica("second", Some("own-node-2"), LEASE)?;
+    scene.allocate(json!({})).await?;
+    ensure!(scene.settled().await? == [1], "adopted where it is");
+    scene.cordon(1).await?;
+    // Nor to the node that the new leader runs on.
+    scene.arrives(0, 3).await?;
+    ensure!(second.is_leading() && !first.is_leading(), "the lease was handed over first");
+    scene.no_violations()?;
+    first.stop().await?;
+    second.stop().await
+}
+
+pub async fn alone_it_moves_the_address_of_its_own_node_itself() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let scene = stage.scene("lonely", 2, 1).await?;
+    stage.cloud.attach_by_hand(scene.addresses[0], &scene.instance(1));
+    let only = stage.replica("only", Some("lonely-1"), LEASE)?;
+    scene.allocate(json!({})).await?;
+    ensure!(scene.settled().await? == [1], "adopted where it is");
+    scene.cordon(1).await?;
+    scene.arrives(0, 2).await?;
+    scene.no_violations()?;
+    only.stop().await
+}

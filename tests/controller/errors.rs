@@ -1,0 +1,111 @@
+//! What goes wrong with clouds: nothing is lost, nobody is evicted, and it converges when the error ends.
+
+use crate::memory::{Fault, Verb};
+use crate::stage::{Stage, marked_for};
+use anyhow::{Result, ensure};
+use cloud::Class;
+use cluster::eventually;
+use serde_json::json;
+use std::time::Duration;
+
+const CLASSES: [Class; 5] =
+    [Class::Throttled, Class::Transient, Class::Conflict, Class::Permanent, Class::Denied];
+
+pub async fn an_unreadable_cloud_takes_no_marks_and_evicts_nobody(stage: &Stage) -> Result<()> {
+    let scene = stage.scene("unreadable", 2, 1).await?;
+    scene.allocate(scene.workload_ref("Deployment")).await?;
+    scene.workload("Deployment", 1, true, 0).await?;
+    scene.settled().await?;
+    scene.pods_ready(1).await?;
+    let pods: Vec<_> = scene.pods().await?.into_iter().map(|pod| pod.metadata.uid).collect();
+    let address = Some(scene.addresses[0]);
+    stage.cloud.script(Verb::Read, address, usize::MAX, Fault::Error(Class::Transient));
+    scene.condition("Degraded", "True", "CloudUnknown").await?;
+    scene.cordon(1).await?;
+    scene
+        .nothing_happens("nothing is done on a guess", async || {
+            let node = scene.node(1).await?;
+            ensure!(marked_for(&node, &scene.name, scene.addresses[0]), "marks were taken");
+            let now: Vec<_> = scene.pods().await?.into_iter().map(|pod| pod.metadata.uid).collect();
+            ensure!(now == pods, "pods were touched");
+            ensure!(scene.places() == [Some(1)], "it moved");
+            Ok(())
+        })
+        .await?;
+    stage.cloud.heal(address);
+    scene.condition("Degraded", "False", "").await?;
+    scene.no_violations()
+}
+
+pub async fn each_class_of_error_at_each_step(stage: &Stage) -> Result<()> {
+    let cases = CLASSES
+        .iter()
+        .flat_map(|class| [Verb::Detach, Verb::Attach, Verb::Preflight].map(|verb| (verb, *class)))
+        // What cannot be detached stays, and is tried again after minutes.
+        .filter(|case| *case != (Verb::Detach, Class::Permanent));
+    let run = cases.map(|(verb, class)| async move {
+        let name = format!("error-{verb:?}-{}", class.as_str()).to_lowercase();
+        let scene = stage.scene(&name, 3, 1).await?;
+        scene.allocate(json!({})).await?;
+        ensure!(scene.settled().await? == [1], "{name}: begins on the first node");
+        stage.cloud.script(verb, Some(scene.addresses[0]), 2, Fault::Error(class));
+        scene.cordon(1).await?;
+        eventually(&format!("{name}: to be on another node"), async || {
+            let places = scene.places();
+            ensure!(places != [Some(1)] && places != [None], "{places:?}: {}", scene.story().await?);
+            Ok(())
+        })
+        .await?;
+        scene.settled().await?;
+        scene.no_violations()
+    });
+    futures::future::try_join_all(run).await?;
+    Ok(())
+}
+
+pub async fn a_lost_reply_is_read_back_and_not_done_twice(stage: &Stage) -> Result<()> {
+    let scene = stage.scene("lost-reply", 2, 1).await?;
+    for verb in [Verb::Attach, Verb::Detach] {
+        stage.cloud.script(verb, Some(scene.addresses[0]), 1, Fault::LostReply);
+    }
+    scene.allocate(json!({})).await?;
+    scene.settled().await?;
+    scene.cordon(1).await?;
+    scene.arrives(0, 2).await?;
+    let writes = stage.cloud.writes(scene.addresses[0]);
+    ensure!(writes.len() == 3, "each call once: {writes:?}");
+    scene.no_violations()
+}
+
+pub async fn a_slow_cloud_holds_up_nobody_else(stage: &Stage) -> Result<()> {
+    let slow = stage.scene("slow", 2, 1).await?;
+    let quick = stage.scene("quick", 2, 1).await?;
+    stage.cloud.script(Verb::Attach, Some(slow.addresses[0]), 1, Fault::Delay(Duration::from_secs(20)));
+    slow.allocate(json!({})).await?;
+    slow.reason(0, "Attaching").await?;
+    quick.allocate(json!({})).await?;
+    quick.settled().await?;
+    ensure!(slow.places() == [None], "the slow call was still under way");
+    slow.settled().await?;
+    slow.no_violations()
+}
+
+pub async fn a_foreign_address_on_the_target_is_never_displaced(stage: &Stage) -> Result<()> {
+    let scene = stage.scene("foreign", 2, 1).await?;
+    let theirs = "192.0.2.77".parse()?;
+    stage.cloud.set_instance(&scene.instance(1), crate::memory::holds_foreign(theirs));
+    scene.allocate(json!({})).await?;
+    scene.arrives(0, 2).await?;
+    ensure!(stage.cloud.writes(scene.addresses[0]).len() == 1, "node 1 is left alone");
+    scene.no_violations()
+}
+
+pub async fn an_address_on_a_foreign_machine_is_never_taken(stage: &Stage) -> Result<()> {
+    let scene = stage.scene("theirs", 1, 1).await?;
+    stage.cloud.attach_by_hand(scene.addresses[0], "gce://dev-project/us-central1-a/somebody-elses");
+    scene.allocate(json!({})).await?;
+    scene.reason(0, "HeldByOther").await?;
+    scene.condition("Degraded", "True", "HeldByOther").await?;
+    ensure!(stage.cloud.writes(scene.addresses[0]).is_empty(), "not touched");
+    scene.no_violations()
+}

@@ -1,0 +1,78 @@
+//! Pods in the wrong place, and DaemonSets.
+
+use crate::stage::{Stage, is_ready};
+use anyhow::{Result, ensure};
+use cluster::eventually;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use kube::Api;
+use serde_json::json;
+
+pub async fn a_webhook_that_never_injects_ends_in_one_eviction(stage: &Stage) -> Result<()> {
+    let scene = stage.scene("never-injected", 2, 1).await?;
+    // Two pods that may go anywhere, and one node that holds the address.
+    scene.workload("Deployment", 2, false, 0).await?;
+    scene.pods_ready(2).await?;
+    let before: Vec<_> = scene.pods().await?.into_iter().map(|pod| pod.metadata.uid).collect();
+    scene.allocate(scene.workload_ref("Deployment")).await?;
+    scene.condition("Degraded", "True", "EvictionStopped").await?;
+    let after = scene.pods().await?;
+    let kept = after.iter().filter(|pod| before.contains(&pod.metadata.uid)).count();
+    ensure!(kept + 1 >= before.len(), "more than one was evicted");
+    scene.no_violations()
+}
+
+pub async fn a_running_daemon_set_loses_no_pod_before_a_node_is_marked(stage: &Stage) -> Result<()> {
+    let scene = stage.scene("daemons", 2, 1).await?;
+    scene.workload("DaemonSet", 0, false, 0).await?;
+    let sets: Api<DaemonSet> = Api::namespaced(scene.client(), &scene.name);
+    // It runs on every node of the stage; ours are two of them.
+    let here = async || -> Result<Vec<usize>> {
+        let pods = scene.pods().await?;
+        let ours = |pod: &&k8s_openapi::api::core::v1::Pod| {
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+            node.starts_with("daemons-") && is_ready(pod)
+        };
+        let mut numbers: Vec<usize> = pods.iter().filter(ours).map(|pod| scene.number_of(pod)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    };
+    eventually("a pod on both nodes", async || {
+        let numbers = here().await?;
+        ensure!(numbers == [1, 2], "{numbers:?}");
+        Ok(())
+    })
+    .await?;
+    scene.allocate(scene.workload_ref("DaemonSet")).await?;
+    eventually("its pods only where the address is", async || {
+        let numbers = here().await?;
+        ensure!(numbers.contains(&1), "the node with the address lost its pod");
+        ensure!(numbers == [1], "{numbers:?}");
+        Ok(())
+    })
+    .await?;
+    // Cordoned, it keeps the address while its pod lives, and says so.
+    scene.cordon(1).await?;
+    scene.reason(0, "WaitingForDaemonSetPod").await?;
+    ensure!(scene.places() == [Some(1)], "it stays");
+    scene.delete_allocation().await?;
+    eventually("the template to be as it was", async || {
+        let set = sets.get("web").await?;
+        let pod = set.spec.and_then(|spec| spec.template.spec).unwrap_or_default();
+        ensure!(pod.affinity.is_none(), "{:?}", pod.affinity);
+        Ok(())
+    })
+    .await?;
+    scene.no_violations()
+}
+
+pub async fn a_stateful_set_follows_its_address(stage: &Stage) -> Result<()> {
+    let scene = stage.scene("stateful", 2, 1).await?;
+    scene.allocate(scene.workload_ref("StatefulSet")).await?;
+    scene.workload("StatefulSet", 1, true, 0).await?;
+    scene.settled().await?;
+    ensure!(scene.pods_ready(1).await? == [1], "where the address is");
+    scene.drain(1).await?;
+    scene.arrives(0, 2).await?;
+    ensure!(scene.pods_ready(1).await? == [2], "it follows");
+    scene.no_violations()
+}

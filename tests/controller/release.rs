@@ -1,0 +1,94 @@
+//! Deletion, and what is left behind.
+
+use crate::memory::{Fault, Verb};
+use crate::stage::{Scene, Stage, unmarked};
+use anyhow::{Result, ensure};
+use cloud::{Class, InstanceState};
+use cluster::eventually;
+use serde_json::json;
+
+impl Scene<'_> {
+    async fn gone(&self) -> Result<()> {
+        eventually(&format!("{} to be gone", self.name), async || {
+            let object = self.allocations().get_opt(&self.name).await?;
+            ensure!(object.is_none(), "{}", self.story().await.unwrap_or_default());
+            Ok(())
+        })
+        .await
+    }
+}
+
+pub async fn deletion_detaches(stage: &Stage) -> Result<()> {
+    let scene = stage.scene("deleted", 2, 2).await?;
+    scene.allocate(json!({})).await?;
+    scene.settled().await?;
+    scene.delete_allocation().await?;
+    scene.gone().await?;
+    ensure!(scene.places() == [None, None], "detached before the object is gone");
+    for node in [1, 2] {
+        ensure!(unmarked(&scene.node(node).await?), "no marks are left");
+    }
+    scene.no_violations()
+}
+
+pub async fn deletion_with_retain_leaves_the_addresses(stage: &Stage) -> Result<()> {
+    let scene = stage.scene("retained", 1, 1).await?;
+    scene.allocate(json!({ "releasePolicy": "Retain" })).await?;
+    scene.settled().await?;
+    scene.delete_allocation().await?;
+    scene.gone().await?;
+    ensure!(scene.places() == [Some(1)], "it stays");
+    ensure!(stage.cloud.writes(scene.addresses[0]).len() == 1, "no call but the attach");
+    scene.no_violations()
+}
+
+pub async fn deletion_when_node_and_machine_are_gone(stage: &Stage) -> Result<()> {
+    let scene = stage.scene("deleted-late", 1, 1).await?;
+    scene.allocate(json!({})).await?;
+    scene.settled().await?;
+    stage.cloud.set_instance(&scene.instance(1), InstanceState::NotFound);
+    stage.cluster.nodes().delete(&scene.node_name(1)).await?;
+    scene.delete_allocation().await?;
+    scene.gone().await?;
+    scene.no_violations()
+}
+
+pub async fn a_cloud_that_refuses_everything_is_let_go_with_retain(stage: &Stage) -> Result<()> {
+    let scene = stage.scene("refused", 1, 1).await?;
+    scene.allocate(json!({})).await?;
+    scene.settled().await?;
+    let address = Some(scene.addresses[0]);
+    stage.cloud.script(Verb::Detach, address, usize::MAX, Fault::Error(Class::Denied));
+    scene.delete_allocation().await?;
+    scene.reason(0, "PermissionDenied").await?;
+    let status = scene.status().await?;
+    let message = status.ips[0].message.clone().unwrap_or_default();
+    ensure!(message.contains("Retain"), "it says how to let it go: {message}");
+    scene.change(json!({ "releasePolicy": "Retain" })).await?;
+    scene.gone().await?;
+    scene.no_violations()
+}
+
+pub async fn pods_that_wait_for_a_gone_allocation_come_back(stage: &Stage) -> Result<()> {
+    let scene = stage.scene("stranded", 1, 1).await?;
+    scene.allocate(scene.workload_ref("Deployment")).await?;
+    scene.settled().await?;
+    // Its pods can run nowhere: the only node of the allocation is cordoned.
+    scene.cordon(1).await?;
+    scene.workload("Deployment", 1, true, 0).await?;
+    let first = eventually("a pod that waits", async || {
+        let pods = scene.pods().await?;
+        ensure!(pods.len() == 1, "not yet");
+        Ok(pods[0].metadata.uid.clone())
+    })
+    .await?;
+    scene.delete_allocation().await?;
+    scene.gone().await?;
+    eventually("another pod in its place", async || {
+        let pods = scene.pods().await?;
+        ensure!(pods.iter().all(|pod| pod.metadata.uid != first), "it still waits");
+        Ok(())
+    })
+    .await?;
+    scene.no_violations()
+}
