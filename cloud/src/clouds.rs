@@ -47,7 +47,8 @@ impl Clouds {
     }
 
     fn make(&self, account: &Account, budget: Arc<Budget>) -> Result<Arc<dyn Provider>, Error> {
-        let gate = Gate { account: account.clone(), budget, meter: self.meter.clone() };
+        let gate =
+            Gate { account: account.clone(), budget, meter: self.meter.clone(), forms: Arc::default() };
         match account.cloud {
             #[cfg(feature = "gcp")]
             Cloud::Gcp => Ok(Arc::new(crate::gcp::Gcp::new(gate, self.settings.gcp.clone()))),

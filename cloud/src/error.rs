@@ -55,4 +55,10 @@ impl Error {
     pub fn new(class: Class, message: impl Into<String>) -> Self {
         Self { class, message: message.into(), retry_after: None, request_id: None }
     }
+
+    /// The same, when it kept us from hearing what became of a write that was accepted.
+    pub(crate) fn of_accepted(self) -> Self {
+        let class = if self.class == Class::Throttled { Class::Transient } else { self.class };
+        Self { class, message: format!("accepted, and then: {}", self.message), ..self }
+    }
 }

@@ -1,6 +1,7 @@
 //! The one way out to a cloud: budget, leadership, deadline and metrics of every request.
 
 use crate::budget::{Budget, Kind};
+use crate::forms::Forms;
 use crate::{Account, Call, Class, Error, Meter};
 use std::future::Future;
 use std::pin::Pin;
@@ -13,6 +14,7 @@ pub(crate) struct Gate {
     pub account: Account,
     pub budget: Arc<Budget>,
     pub meter: Arc<dyn Meter>,
+    pub forms: Arc<Forms>,
 }
 
 impl Gate {

@@ -39,6 +39,7 @@ impl Aws {
 #[async_trait]
 impl Provider for Aws {
     async fn read(&self, ask: &Ask, deadline: Instant) -> Reading {
+        self.gate.forms.learn(&ask.instances);
         read::read(self, ask, deadline).await
     }
 

@@ -2,6 +2,7 @@
 
 use super::model::{self, filled};
 use super::{Aws, errors};
+use crate::forms::Forms;
 use crate::{AddressState, Ask, Class, Error, InstanceState, ProviderId, Reading, Refusal};
 use aws_sdk_ec2::types::{Address, Filter, Instance};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,7 +35,7 @@ pub async fn read(aws: &Aws, ask: &Ask, deadline: Instant) -> Reading {
     for address in &ask.addresses {
         let state = match &addresses {
             _ if address.is_ipv6() => AddressState::Unknown(Error::new(Class::Unsupported, IPV4_ONLY)),
-            Ok(addresses) => address_state(addresses.get(address), &holders, ask),
+            Ok(addresses) => address_state(addresses.get(address), &holders, &aws.gate.forms),
             Err(error) => AddressState::Unknown(error.clone()),
         };
         reading.addresses.insert(*address, state);
@@ -115,7 +116,7 @@ impl Holders {
     }
 }
 
-fn address_state(address: Option<&Address>, holders: &Result<Holders, Error>, ask: &Ask) -> AddressState {
+fn address_state(address: Option<&Address>, holders: &Result<Holders, Error>, forms: &Forms) -> AddressState {
     let Some(address) = address else {
         return AddressState::NotFound;
     };
@@ -130,18 +131,11 @@ fn address_state(address: Option<&Address>, holders: &Result<Holders, Error>, as
         Err(error) => return AddressState::Unknown(error.clone()),
     };
     if let Some(provider_id) = holders.of(address) {
-        return AddressState::Attached { provider_id: asked_as(provider_id, ask), token };
+        return AddressState::Attached { provider_id: forms.of(provider_id), token };
     }
     let interface = filled(address.network_interface_id()).unwrap_or("an interface without id");
     let owner = filled(address.network_interface_owner_id()).unwrap_or("nobody known");
     AddressState::HeldByOther { holder: format!("{interface} of {owner}, which is no instance's") }
-}
-
-/// A provider ID in the form in which it was asked for.
-fn asked_as(provider_id: &str, ask: &Ask) -> String {
-    let id = instance_id(provider_id);
-    let asked = ask.instances.iter().find(|asked| instance_id(asked) == id);
-    asked.cloned().unwrap_or_else(|| provider_id.to_owned())
 }
 
 /// Addresses by filter: as a parameter, one that is not there would fail them all.

@@ -62,12 +62,21 @@ impl Arm {
 
     /// Reads what is at a URL.
     pub async fn get(&self, url: &str) -> Result<Answer, Error> {
-        self.send(url, Method::Get, None).await
+        self.send(url, Method::Get, None).await?.map_err(|refused| refused.error)
+    }
+
+    /// The same; none if there is nothing.
+    pub async fn find(&self, url: &str) -> Result<Option<Answer>, Error> {
+        match self.send(url, Method::Get, None).await? {
+            Ok(answer) => Ok(Some(answer)),
+            Err(Refused { status: 404, .. }) => Ok(None),
+            Err(refused) => Err(refused.error),
+        }
     }
 
     /// Writes what is at a URL, if it is still what was read.
     pub async fn put(&self, url: &str, put: Put<'_>) -> Result<Answer, Error> {
-        self.send(url, Method::Put, Some(put)).await
+        self.send(url, Method::Put, Some(put)).await?.map_err(|refused| refused.error)
     }
 
     /// Whether a link of a reply leads to the same place: nobody else gets our token.
@@ -76,7 +85,12 @@ impl Arm {
         behind.is_some_and(|rest| rest.starts_with('/'))
     }
 
-    async fn send(&self, url: &str, method: Method, put: Option<Put<'_>>) -> Result<Answer, Error> {
+    async fn send(
+        &self,
+        url: &str,
+        method: Method,
+        put: Option<Put<'_>>,
+    ) -> Result<Result<Answer, Refused>, Error> {
         if !self.is_ours(url) {
             let message =
                 format!("a link of the cloud's leads elsewhere than to {}; not followed", self.endpoint);
@@ -96,7 +110,7 @@ impl Arm {
         }
         let unchecked = PipelineSendOptions { skip_checks: true, ..PipelineSendOptions::default() };
         let reply = self.pipeline.send(&Context::new(), &mut request, Some(unchecked)).await;
-        answer(reply.map_err(|error| errors::of_transport(&error))?)
+        Ok(answer(reply.map_err(|error| errors::of_transport(&error))?))
     }
 
     /// A token for this endpoint. The credential keeps it until it is about to expire, then reads the files
@@ -122,7 +136,14 @@ impl Arm {
     }
 }
 
-fn answer(reply: azure_core::http::RawResponse) -> Result<Answer, Error> {
+/// A reply that is no success.
+#[derive(Debug)]
+struct Refused {
+    status: u16,
+    error: Error,
+}
+
+fn answer(reply: azure_core::http::RawResponse) -> Result<Answer, Refused> {
     let (status, headers, body) = reply.deconstruct();
     let header = |name: &'static str| headers.get_optional_string(&HeaderName::from_static(name));
     let retry_after = header("retry-after").and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
@@ -131,7 +152,7 @@ fn answer(reply: azure_core::http::RawResponse) -> Result<Answer, Error> {
     let status = u16::from(status);
     if !(200..300).contains(&status) {
         let error = errors::of_reply(status, &body);
-        return Err(Error { retry_after, request_id, ..error });
+        return Err(Refused { status, error: Error { retry_after, request_id, ..error } });
     }
     Ok(Answer { body, operation: header("azure-asyncoperation"), retry_after, request_id })
 }

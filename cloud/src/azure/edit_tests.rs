@@ -1,5 +1,6 @@
 //! The round trip of an interface, on a full real-world document and on made-up ones.
 
+use super::super::model;
 use super::with_public_address;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -111,6 +112,17 @@ fn any_interface() -> impl Strategy<Value = (String, usize)> {
 }
 
 proptest! {
+    #[test]
+    fn no_document_breaks_the_readers(value in any_json(), text in "\\PC{0,80}", number in 0_usize..4) {
+        for document in [value.to_string(), text] {
+            let _ = with_public_address(&document, number, Some(ADDRESS));
+            let _ = model::read::<model::Page<model::PublicAddress>>(&document);
+            let _ = model::read::<model::Interface>(&document).map(|nic| nic.config_for([1, 2, 3, 4].into()));
+            let _ = model::read::<model::Machine>(&document).map(|machine| machine.runs());
+            let _ = super::super::errors::of_reply(400, &document);
+        }
+    }
+
     #[test]
     fn nothing_but_the_reference_changes((document, number) in any_interface()) {
         let before: Value = serde_json::from_str(&document).unwrap();

@@ -44,6 +44,7 @@ impl Azure {
 #[async_trait]
 impl Provider for Azure {
     async fn read(&self, ask: &Ask, deadline: Instant) -> Reading {
+        self.gate.forms.learn(&ask.instances);
         read::read(self, ask, deadline).await
     }
 

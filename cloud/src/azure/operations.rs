@@ -24,10 +24,9 @@ pub async fn wait(azure: &Azure, accepted: &Answer, deadline: Instant) -> Result
             return Err(Error { request_id, ..Error::new(Class::Transient, message) });
         }
         sleep(wait).await;
-        let asked = azure.gate.read("operations.get", deadline, azure.arm.get(url)).await;
-        let answer = match asked {
-            Err(error) if error.class == Class::Conflict => return Ok(false),
-            asked => asked?,
+        let asked = azure.gate.read("operations.get", deadline, azure.arm.find(url)).await;
+        let Some(answer) = asked.map_err(Error::of_accepted)? else {
+            return Ok(false);
         };
         let operation: model::Operation = model::read(&answer.body)?;
         match operation.status.as_str() {

@@ -19,7 +19,7 @@ pub async fn read(azure: &Azure, ask: &Ask, deadline: Instant) -> Reading {
     let lists = Lists::read(azure, ask, deadline).await;
     let mut reading = Reading::default();
     for address in &ask.addresses {
-        let state = lists.address(azure, *address, ask, deadline).await;
+        let state = lists.address(azure, *address, deadline).await;
         reading.addresses.insert(*address, state);
     }
     for id in &ask.instances {
@@ -55,7 +55,7 @@ impl Lists {
         Self { addresses, interfaces, machines }
     }
 
-    async fn address(&self, azure: &Azure, address: IpAddr, ask: &Ask, deadline: Instant) -> AddressState {
+    async fn address(&self, azure: &Azure, address: IpAddr, deadline: Instant) -> AddressState {
         let all = match &self.addresses {
             Ok(all) => all,
             Err(error) => return AddressState::Unknown(error.clone()),
@@ -71,11 +71,11 @@ impl Lists {
                 None => AddressState::Free { token: found.id.clone() },
             };
         };
-        self.holder(azure, &config.id, ask, deadline).await
+        self.holder(azure, &config.id, deadline).await
     }
 
     /// Who has an address, by the id of the configuration that refers to it.
-    async fn holder(&self, azure: &Azure, config: &str, ask: &Ask, deadline: Instant) -> AddressState {
+    async fn holder(&self, azure: &Azure, config: &str, deadline: Instant) -> AddressState {
         let other = || AddressState::HeldByOther { holder: config.to_owned() };
         let lower = config.to_ascii_lowercase();
         let Some((interface, _)) = lower.split_once("/ipconfigurations/") else {
@@ -97,7 +97,7 @@ impl Lists {
             },
         };
         let machine =
-            interface.properties.virtual_machine.as_ref().and_then(|machine| asked_as(&machine.id, ask));
+            interface.properties.virtual_machine.as_ref().and_then(|machine| provider_id(azure, &machine.id));
         match machine {
             Some(provider_id) => AddressState::Attached { provider_id, token: interface.etag },
             // The machine is gone and has left its interface behind.
@@ -167,11 +167,16 @@ fn primary_of<'a>(interfaces: &'a HashMap<String, Interface>, id: &ProviderId) -
     own.iter().find(|interface| interface.properties.primary == Some(true)).or(own.first()).copied()
 }
 
-/// The provider ID of a machine: as it was asked for, else in the cloud provider's form.
-fn asked_as(machine: &str, ask: &Ask) -> Option<String> {
-    let key = machine_key(machine)?;
-    let asked = ask.instances.iter().find(|id| ProviderId::parse(id).is_some_and(|id| id.key() == key));
-    Some(asked.cloned().unwrap_or_else(|| format!("azure://{machine}")))
+/// The provider ID of a machine: as the node has it, else as the cloud provider writes it, which has the
+/// subscription and the group in lower case.
+fn provider_id(azure: &Azure, machine: &str) -> Option<String> {
+    let id = ProviderId::parse(&format!("azure://{machine}"))?;
+    let ProviderId::Azure { subscription, group, name } = id else {
+        return None;
+    };
+    let (subscription, group) = (subscription.to_ascii_lowercase(), group.to_ascii_lowercase());
+    let written = ProviderId::Azure { subscription, group, name };
+    Some(azure.gate.forms.of(&format!("azure://{}", machine_path(&written)?)))
 }
 
 fn machine_key(id: &str) -> Option<String> {
@@ -233,11 +238,8 @@ pub async fn machine_of(
     };
     let path = if with_state { format!("{path}?$expand=instanceView") } else { path };
     let url = azure.arm.url(&path, COMPUTE);
-    match azure.gate.read("virtualMachines.get", deadline, azure.arm.get(&url)).await {
-        Ok(answer) => model::read(&answer.body).map(Some),
-        Err(error) if error.class == Class::Conflict => Ok(None),
-        Err(error) => Err(error),
-    }
+    let found = azure.gate.read("virtualMachines.get", deadline, azure.arm.find(&url)).await?;
+    found.map(|answer| model::read(&answer.body)).transpose()
 }
 
 async fn interface_at(azure: &Azure, id: &str, deadline: Instant) -> Result<Interface, Error> {

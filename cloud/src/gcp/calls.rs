@@ -97,12 +97,13 @@ impl Gcp {
                     format!("{action}: accepted, but without an operation"),
                 ));
             };
-            operation = self
+            let asked = self
                 .get("zoneOperations.wait", deadline, |clients| {
                     let request = clients.operations.wait().set_operation(name);
                     request.set_project(&place.project).set_zone(&place.zone).send()
                 })
-                .await?;
+                .await;
+            operation = asked.map_err(Error::of_accepted)?;
             // It may come back early; then it is not asked again at once.
             if operation.status.as_ref().and_then(|status| status.name()) != Some("DONE") {
                 sleep(pauses.next().copied().unwrap_or(PAUSES[3])).await;
@@ -165,17 +166,15 @@ impl Gcp {
 
     /// One instance; none if there is none.
     pub async fn instance(&self, place: &Place, deadline: Instant) -> Result<Option<Instance>, Error> {
-        let answer = self
-            .get("instances.get", deadline, |clients| {
-                let request = clients.instances.get().set_project(&place.project);
-                request.set_zone(&place.zone).set_instance(&place.name).send()
-            })
-            .await;
-        match answer {
-            Ok(instance) => Ok(Some(instance)),
-            Err(error) if error.class == Class::Conflict => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.get("instances.get", deadline, |clients| async move {
+            let request = clients.instances.get().set_project(&place.project);
+            match request.set_zone(&place.zone).set_instance(&place.name).send().await {
+                Ok(instance) => Ok(Some(instance)),
+                Err(error) if error.http_status_code() == Some(404) => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+        .await
     }
 
     /// Gives the interface an address.
@@ -213,27 +212,35 @@ impl Gcp {
         .await
     }
 
-    /// Whether the last that was done to an instance's access config was to make room for one of ours: then
-    /// it had an address of its own, whoever it was that did not get any further.
-    pub async fn was_made_room(&self, place: &Place, id: u64, deadline: Instant) -> Result<bool, Error> {
-        let found = self
-            .get("zoneOperations.list", deadline, |clients| {
-                let request = clients.operations.list().set_project(&place.project).set_zone(&place.zone);
-                request.set_filter(format!("targetId = {id}")).set_max_results(PAGE).send()
-            })
-            .await?;
-        let is_change = |operation: &&Operation| {
-            let kind = operation.operation_type.as_deref().unwrap_or_default().to_ascii_lowercase();
-            operation.error.is_none() && kind.ends_with("accessconfig")
-        };
-        let last = found
-            .items
-            .iter()
-            .filter(is_change)
-            .max_by_key(|operation| (operation.insert_time.clone(), operation.id));
-        Ok(last
-            .is_some_and(|last| names::makes_room(last.client_operation_id.as_deref().unwrap_or_default())))
+    /// Whether the last that was done to an instance's access config was to take its own address away, or one
+    /// of ours that had come in its place: then it is to have one again, whoever it was that did not get any
+    /// further.
+    pub async fn had_own_address(&self, place: &Place, id: u64, deadline: Instant) -> Result<bool, Error> {
+        let mut last: Option<Operation> = None;
+        let mut token: Option<String> = None;
+        loop {
+            let page = self
+                .get("zoneOperations.list", deadline, |clients| {
+                    let request = clients.operations.list().set_project(&place.project).set_zone(&place.zone);
+                    let request = request.set_max_results(PAGE).set_or_clear_page_token(token.take());
+                    request.set_filter(format!("targetId = {id}")).send()
+                })
+                .await?;
+            let changes = page.items.into_iter().filter(changes_access);
+            last = last.into_iter().chain(changes).max_by_key(|one| (one.insert_time.clone(), one.id));
+            token = page.next_page_token.filter(|token| !token.is_empty());
+            if token.is_none() {
+                let by = last.and_then(|last| last.client_operation_id);
+                return Ok(by.is_some_and(|by| names::is_marked(&by)));
+            }
+        }
     }
+}
+
+/// Whether an operation changed an access config.
+fn changes_access(operation: &Operation) -> bool {
+    let kind = operation.operation_type.as_deref().unwrap_or_default().to_ascii_lowercase();
+    operation.error.is_none() && kind.ends_with("accessconfig")
 }
 
 fn is_missing(warning: &addresses_scoped_list::Warning) -> bool {

@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 /// All UUIDs of ours are made in this namespace.
 const NAMESPACE: Uuid = Uuid::from_u128(0x1f5d_8a30_6f0c_4b7e_9a51_c0de_0c10_0d1e);
-/// Request ids of deletions that make room begin with this: such an operation says that there was an address
-/// of the instance's own, to whoever finds it.
-const MAKES_ROOM: [u8; 4] = [0x0c, 0x1e, 0xa4, 0xed];
+/// Request ids of deletions begin with this if the instance has, or had before ours, an address of its own:
+/// such an operation says so to whoever finds it.
+const HAD_OWN: [u8; 4] = [0x0c, 0x1e, 0xa4, 0xed];
 
 /// The name of an attachment.
 pub fn access_config(address: IpAddr, had_own: bool, key: &str) -> String {
@@ -31,16 +31,16 @@ pub fn request_id(key: &str, call: &str) -> String {
     Uuid::new_v5(&NAMESPACE, format!("{key}/{call}").as_bytes()).to_string()
 }
 
-/// The request id of a deletion that makes room.
-pub fn make_room_id(key: &str) -> String {
-    let mut bytes = Uuid::new_v5(&NAMESPACE, format!("{key}/make room").as_bytes()).into_bytes();
-    bytes[..4].copy_from_slice(&MAKES_ROOM);
+/// The request id of a deletion on an instance that has, or had before ours, an address of its own.
+pub fn marked_request_id(key: &str, call: &str) -> String {
+    let mut bytes = Uuid::new_v5(&NAMESPACE, format!("{key}/{call}").as_bytes()).into_bytes();
+    bytes[..4].copy_from_slice(&HAD_OWN);
     Uuid::from_bytes(bytes).to_string()
 }
 
-/// Whether a request id is one of a deletion that made room.
-pub fn makes_room(request_id: &str) -> bool {
-    Uuid::parse_str(request_id).is_ok_and(|id| id.as_bytes().starts_with(&MAKES_ROOM))
+/// Whether a request id is one of these.
+pub fn is_marked(request_id: &str) -> bool {
+    Uuid::parse_str(request_id).is_ok_and(|id| id.as_bytes().starts_with(&HAD_OWN))
 }
 
 /// What fences a detach: the instance behind its name, the interface, and the access config.
@@ -91,12 +91,12 @@ mod tests {
             request_id("a", "attach"),
             request_id("a", "detach"),
             request_id("b", "attach"),
-            make_room_id("a"),
+            marked_request_id("a", "make room"),
         ];
         let different: std::collections::BTreeSet<&String> = ids.iter().collect();
         assert_eq!(different.len(), ids.len());
-        assert!(makes_room(&ids[3]) && !ids[..3].iter().any(|id| makes_room(id)));
-        assert!(!makes_room("not a uuid"));
+        assert!(is_marked(&ids[3]) && !ids[..3].iter().any(|id| is_marked(id)));
+        assert!(!is_marked("not a uuid"));
     }
 
     proptest! {
@@ -109,7 +109,7 @@ mod tests {
         #[test]
         fn no_text_breaks_the_reader(text in "\\PC{0,40}") {
             let _ = Token::read(&text);
-            let _ = makes_room(&text);
+            let _ = is_marked(&text);
         }
     }
 }

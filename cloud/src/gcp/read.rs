@@ -29,7 +29,7 @@ pub async fn read(gcp: &Gcp, ask: &Ask, deadline: Instant) -> Reading {
     world.confirm_missing(gcp, &asked, deadline).await;
     let mut reading = Reading::default();
     for address in &ask.addresses {
-        reading.addresses.insert(*address, address_state(*address, &addresses, &world, ask));
+        reading.addresses.insert(*address, address_state(*address, &addresses, &world));
     }
     for id in &ask.instances {
         let place = Place::of(id);
@@ -117,7 +117,7 @@ pub fn find(addresses: &Addresses, ip: IpAddr) -> Option<&Address> {
     })
 }
 
-fn address_state(ip: IpAddr, addresses: &Result<Addresses, Error>, world: &World, ask: &Ask) -> AddressState {
+fn address_state(ip: IpAddr, addresses: &Result<Addresses, Error>, world: &World) -> AddressState {
     let unknown = |words: String| AddressState::Unknown(Error::new(Class::Transient, words));
     if ip.is_ipv6() {
         return AddressState::Unknown(Error::new(Class::Unsupported, IPV4_ONLY));
@@ -140,13 +140,13 @@ fn address_state(ip: IpAddr, addresses: &Result<Addresses, Error>, world: &World
         (None, Some("RESERVED")) => AddressState::Free { token: format!("{region}/{tier}") },
         (None, status) => unknown(format!("{ip} is {}", status.unwrap_or("in no known state"))),
         (Some(user), _) => match Place::of_link(user) {
-            Some(place) => attached(ip, &place, world, ask),
+            Some(place) => attached(ip, &place, world),
             None => AddressState::HeldByOther { holder: user.clone() },
         },
     }
 }
 
-fn attached(ip: IpAddr, place: &Place, world: &World, ask: &Ask) -> AddressState {
+fn attached(ip: IpAddr, place: &Place, world: &World) -> AddressState {
     let behind = || {
         let message =
             format!("{ip} says that it is on {}, which does not show it (yet)", place.provider_id());
@@ -161,8 +161,7 @@ fn attached(ip: IpAddr, place: &Place, world: &World, ask: &Ask) -> AddressState
         return behind();
     };
     let token = Token { instance: instance.id.unwrap_or_default(), interface, name }.write();
-    let asked = ask.instances.iter().find(|id| Place::of(id).as_ref() == Some(place));
-    AddressState::Attached { provider_id: asked.cloned().unwrap_or_else(|| place.provider_id()), token }
+    AddressState::Attached { provider_id: place.provider_id(), token }
 }
 
 fn instance_state(

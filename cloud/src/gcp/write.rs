@@ -94,7 +94,7 @@ async fn make_room(
     call: &Call<'_>,
 ) -> Result<bool, Error> {
     let Some(config) = model::access_config(instance) else {
-        return gcp.was_made_room(place, instance.id.unwrap_or_default(), call.deadline).await;
+        return gcp.had_own_address(place, instance.id.unwrap_or_default(), call.deadline).await;
     };
     if let Some(shown) = model::nat_ip(config) {
         let addresses = gcp.addresses(&[shown.to_string()], call.deadline).await?;
@@ -107,7 +107,7 @@ async fn make_room(
     let interface = model::interface(instance).and_then(|interface| interface.name.clone());
     let interface = interface.unwrap_or_else(|| model::INTERFACE.to_owned());
     let name = config.name.as_deref().unwrap_or(OWN);
-    gcp.delete(place, &interface, name, names::make_room_id(step), call).await?;
+    gcp.delete(place, &interface, name, names::marked_request_id(step, "make room"), call).await?;
     Ok(true)
 }
 
@@ -129,7 +129,13 @@ pub async fn detach(
     match model::holding(&instance, address) {
         None => Ok(()),
         Some((interface, name)) if is_same(&instance, &token) && name == token.name => {
-            let request_id = names::request_id(&step(call, &place, &name), "detach");
+            let step = step(call, &place, &name);
+            let had_own = names::had_own(&name);
+            let request_id = if had_own {
+                names::marked_request_id(&step, "detach")
+            } else {
+                names::request_id(&step, "detach")
+            };
             gcp.delete(&place, &interface, &name, request_id, call).await
         }
         Some((_, name)) => {

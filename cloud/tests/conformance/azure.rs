@@ -199,3 +199,34 @@ pub async fn locked_node_groups_are_told_apart() {
     assert_eq!(denied.class, Class::Denied, "{denied}");
     assert!(denied.message.contains("lockdown"), "{denied}");
 }
+
+pub async fn ipv6_goes_to_the_ipv6_configuration() {
+    let bed = Bed::new(AZURE).await;
+    bed.sim.set(|settings| settings.azure.operation = sim::Pace::Seconds(0.0));
+    let v6 = "2001:db8::1".parse().unwrap();
+    bed.sim.add_address(in_sim(AZURE), v6).unwrap();
+    let refused = bed.provider.preflight(v6, &bed.node(1), within(20)).await.unwrap_err();
+    assert_eq!(refused.class, Class::Unsupported, "no configuration for it yet: {refused}");
+    // A person makes the interface dual-stack.
+    let mut both = nic(&bed, 1).await;
+    let configs = both["properties"]["ipConfigurations"].as_array_mut().unwrap();
+    let mut second = configs[0].clone();
+    second["name"] = "ipv6".into();
+    second["properties"]["primary"] = false.into();
+    second["properties"]["privateIPAddressVersion"] = "IPv6".into();
+    configs.push(second);
+    let url = format!("{}{}?api-version=2024-05-01", bed.sim.azure_url(), both["id"].as_str().unwrap());
+    reqwest::Client::new().put(url).json(&both).send().await.unwrap().error_for_status().unwrap();
+    bed.provider.preflight(v6, &bed.node(1), within(20)).await.unwrap();
+    let ask = Ask { addresses: BTreeSet::from([v6]), instances: BTreeSet::from([bed.node(1)]) };
+    let free = bed.provider.read(&ask, within(20)).await;
+    let AddressState::Free { token } = &free.addresses[&v6] else { panic!("{free:?}") };
+    bed.provider.attach(v6, &bed.node(1), token, &call("k")).await.unwrap();
+    let configs = nic(&bed, 1).await["properties"]["ipConfigurations"].clone();
+    assert!(configs[0]["properties"]["publicIPAddress"].is_null(), "{configs}");
+    assert!(configs[1]["properties"]["publicIPAddress"]["id"].is_string(), "{configs}");
+    let held = bed.provider.read(&ask, within(20)).await;
+    let AddressState::Attached { token, .. } = &held.addresses[&v6] else { panic!("{held:?}") };
+    bed.provider.detach(v6, &bed.node(1), token, &call("d")).await.unwrap();
+    assert!(bed.sim.snapshot().holds.is_empty());
+}

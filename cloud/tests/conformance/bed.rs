@@ -190,6 +190,11 @@ impl Bed {
         }
     }
 
+    /// The same, or one that is not among the three.
+    pub fn node_or_fourth(&self, n: usize) -> String {
+        if n <= 3 { self.node(n) } else { node(self.cloud, n) }
+    }
+
     pub fn words(&self) -> Words {
         words(self.cloud)
     }

@@ -5,16 +5,22 @@
 
 use crate::bed::{Bed, ip, node, small_world};
 use cloud::{AddressState, Ask, Cloud, Clouds, Connect as _};
+use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256};
 use sim::Sim;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
+};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 const CHILD: &str = "CONFORMANCE_CHILD";
 
@@ -80,13 +86,33 @@ struct Issuer {
 impl Issuer {
     /// The function gets the request and how many came before that it answered.
     async fn start(answer: impl Fn(&str, usize) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self::start_with(None, answer).await
+    }
+
+    /// With TLS, for those that insist on it.
+    async fn start_with(
+        tls: Option<TlsAcceptor>,
+        answer: impl Fn(&str, usize) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let port = listener.local_addr().expect("an address").port();
+        let url = if tls.is_some() {
+            format!("https://localhost:{port}")
+        } else {
+            format!("http://127.0.0.1:{port}")
+        };
         let requests = Arc::new(Mutex::new(Vec::new()));
         let seen = requests.clone();
         tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let request = read_request(&mut stream).await;
+            while let Ok((stream, _)) = listener.accept().await {
+                let mut stream: Box<dyn Stream> = match &tls {
+                    None => Box::new(stream),
+                    Some(tls) => match tls.accept(stream).await {
+                        Ok(stream) => Box::new(stream),
+                        Err(_) => continue,
+                    },
+                };
+                let request = read_request(&mut *stream).await;
                 let body = answer(&request, seen.lock().expect("requests").len());
                 let (status, body) = match body {
                     Some(body) => {
@@ -100,6 +126,7 @@ impl Issuer {
                     body.len()
                 );
                 let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
+                let _ = stream.shutdown().await;
             }
         });
         Self { url, requests }
@@ -110,7 +137,11 @@ impl Issuer {
     }
 }
 
-async fn read_request(stream: &mut tokio::net::TcpStream) -> String {
+/// A connection, with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+async fn read_request(stream: &mut dyn Stream) -> String {
     let mut text = String::new();
     let mut buffer = vec![0_u8; 65536];
     loop {
@@ -135,11 +166,19 @@ fn in_seconds(seconds: u64) -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs() + seconds
 }
 
+fn folder() -> PathBuf {
+    std::env::temp_dir().join(format!("conformance-{}", std::process::id()))
+}
+
 /// A file that can be written anew, as a projected token is.
 fn token_file(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("conformance-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    folder.join(name)
+    std::fs::create_dir_all(folder()).expect("a folder");
+    folder().join(name)
+}
+
+/// Removes what the cases wrote.
+pub fn tidy() {
+    let _ = std::fs::remove_dir_all(folder());
 }
 
 /// Callers by the simulator's log, in order, each once.
@@ -261,4 +300,87 @@ pub async fn azure_managed_identity_is_renewed() {
     assert!(asked[0].contains("management.azure.com"), "{}", asked[0]);
     let seen: BTreeSet<String> = callers(&sim).into_iter().collect();
     assert_eq!(seen, BTreeSet::from(["mi-0".to_owned(), "mi-1".to_owned()]));
+}
+
+/// A certificate for `localhost` in a file, and what serves with it.
+fn authority() -> (PathBuf, TlsAcceptor) {
+    let key = KeyPair::generate().expect("a key");
+    let certificate =
+        CertificateParams::new(["localhost".to_owned()]).and_then(|made| made.self_signed(&key));
+    let certificate = certificate.expect("a certificate");
+    let file = token_file("authority.pem");
+    std::fs::write(&file, certificate.pem()).expect("a file");
+    let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.expect("versions").with_no_client_auth().with_single_cert(
+        vec![certificate.der().clone()],
+        PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
+    );
+    (file, TlsAcceptor::from(Arc::new(config.expect("a server"))))
+}
+
+pub async fn azure_workload_identity_is_exchanged_and_renewed() {
+    let sim = world(Cloud::Azure).await;
+    let (trusted, tls) = authority();
+    let entra = Issuer::start_with(Some(tls), |request, n| {
+        // Within five minutes of its end it is renewed.
+        let expires = if n == 0 { 60 } else { 86400 };
+        let body = format!(r#"{{"token_type":"Bearer","expires_in":{expires},"access_token":"wi-{n}"}}"#);
+        request.starts_with("POST /tenant/oauth2/v2.0/token").then_some(body)
+    })
+    .await;
+    let file = token_file("azure");
+    std::fs::write(&file, "projected-1").unwrap();
+    let mut pod = Pod::start(
+        Cloud::Azure,
+        &sim,
+        &[
+            ("AZURE_TENANT_ID", "tenant".to_owned()),
+            ("AZURE_CLIENT_ID", "client".to_owned()),
+            ("AZURE_FEDERATED_TOKEN_FILE", file.display().to_string()),
+            ("AZURE_AUTHORITY_HOST", entra.url.clone()),
+            ("SSL_CERT_FILE", trusted.display().to_string()),
+        ],
+    );
+    assert_eq!(pod.read().await, "free");
+    assert_eq!(pod.read().await, "free");
+    let asked = entra.requests();
+    assert!(
+        asked[0].contains("client_assertion=projected-1") && asked[0].contains("client_id=client"),
+        "{}",
+        asked[0]
+    );
+    let seen: BTreeSet<String> = callers(&sim).into_iter().collect();
+    assert_eq!(seen, BTreeSet::from(["wi-0".to_owned(), "wi-1".to_owned()]));
+}
+
+/// A key file of a service account.
+fn key_file(file: &PathBuf, id: &str) {
+    let key = KeyPair::generate_for(&PKCS_RSA_SHA256).expect("a key").serialize_pem();
+    let content = serde_json::json!({
+        "type": "service_account", "project_id": "dev-project", "private_key_id": id, "private_key": key,
+        "client_email": "controller@dev-project.iam.gserviceaccount.com", "client_id": "1",
+    });
+    std::fs::write(file, content.to_string()).expect("a file");
+}
+
+pub async fn a_key_file_that_was_replaced_is_read_again() {
+    let sim = world(Cloud::Gcp).await;
+    let file = token_file("key.json");
+    key_file(&file, "one");
+    let mut pod =
+        Pod::start(Cloud::Gcp, &sim, &[("GOOGLE_APPLICATION_CREDENTIALS", file.display().to_string())]);
+    assert_eq!(pod.read().await, "free");
+    key_file(&file, "two");
+    assert_eq!(pod.read().await, "free", "the old key's token is still good");
+    // Until the cloud does not want the old one any more.
+    let list = sim::On::action(sim::Cloud::Gcp, "addresses.aggregatedList");
+    sim.fault(sim::Rule::once(list, crate::bed::error("authError")));
+    let refused = pod.read().await;
+    assert!(refused.contains("Denied"), "{refused}");
+    assert_eq!(pod.read().await, "free");
+    let headers: Vec<String> =
+        callers(&sim).iter().map(|token| token.split('.').next().unwrap_or_default().to_owned()).collect();
+    assert_eq!(headers.len(), 2, "two tokens");
+    assert_ne!(headers[0], headers[1], "of two keys");
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const GCP: Cloud = Cloud::Gcp;
 
 /// The access config of a node, by the simulator's own word.
-async fn access_config(bed: &Bed, n: usize) -> Value {
+pub async fn access_config(bed: &Bed, n: usize) -> Value {
     let path = node(GCP, n).replace("gce://dev-project/", "");
     let (zone, name) = path.split_once('/').unwrap();
     let url = format!("{}/compute/v1/projects/dev-project/zones/{zone}/instances/{name}", bed.sim.gcp_url());
@@ -74,6 +74,22 @@ pub async fn a_private_node_that_was_released_stays_private() {
     bed.attach(1, 3, "k3").await.unwrap();
     let name = access_config(&bed, 3).await["name"].to_string();
     assert!(name.contains("-private-"), "our own detach is not taken for making room: {name}");
+}
+
+pub async fn an_address_that_follows_another_forgets_nothing() {
+    let bed = Bed::new(GCP).await;
+    bed.attach(1, 1, "k1").await.unwrap();
+    let first = bed.attached_token(1).await;
+    bed.detach(1, 1, &first, "k2").await.unwrap();
+    // Before the node got its own address back.
+    bed.attach(2, 1, "k3").await.unwrap();
+    bed.provider.restore(&bed.node(1), &first, &call("r1")).await.unwrap();
+    bed.assert_on(2, 1).await;
+    let second = bed.attached_token(2).await;
+    assert!(second.contains("-ephemeral-"), "{second}");
+    bed.detach(2, 1, &second, "k4").await.unwrap();
+    bed.provider.restore(&bed.node(1), &second, &call("r2")).await.unwrap();
+    assert!(access_config(&bed, 1).await["natIP"].is_string());
 }
 
 pub async fn an_attach_that_fails_leaves_no_node_without_an_address() {

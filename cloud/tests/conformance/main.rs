@@ -11,6 +11,7 @@ mod bed;
 mod calls;
 mod cases {
     pub mod fences;
+    pub mod histories;
     pub mod limits;
     pub mod reads;
     pub mod writes;
@@ -20,7 +21,7 @@ mod gcp;
 mod moto;
 mod permissions;
 
-use cases::{fences, limits, reads, writes};
+use cases::{fences, histories, limits, reads, writes};
 use cloud::Cloud;
 use libtest_mimic::{Arguments, Trial};
 use std::process::ExitCode;
@@ -74,6 +75,7 @@ fn suite(clouds: &[Cloud], by: &'static str) -> Vec<Trial> {
     suite![clouds, by =>
         reads::free_attached_and_unknown_addresses,
         reads::a_holder_that_was_not_asked_for_is_named_all_the_same,
+        reads::a_holder_is_named_as_the_node_is,
         reads::everything_that_was_asked_for_has_an_answer,
         reads::one_that_something_else_has_is_held_by_other,
         reads::instances_stop_end_and_are_never_there,
@@ -107,6 +109,7 @@ fn suite(clouds: &[Cloud], by: &'static str) -> Vec<Trial> {
         fences::reads_that_lag_steal_nothing,
         fences::a_hung_call_ends_with_its_deadline,
         fences::somebody_writes_between_our_read_and_our_write,
+        histories::random_histories_rob_nobody,
         limits::throttling_is_obeyed_and_no_storm,
         limits::a_throttled_write_waits_for_its_turn,
         limits::expired_credentials_are_denied_and_renewed_ones_work,
@@ -155,6 +158,7 @@ fn own() -> Vec<Trial> {
         gcp::a_released_node_gets_an_address_of_its_own_back,
         gcp::a_crash_after_making_room_forgets_nothing,
         gcp::a_private_node_that_was_released_stays_private,
+        gcp::an_address_that_follows_another_forgets_nothing,
         gcp::an_attach_that_fails_leaves_no_node_without_an_address,
         gcp::the_tier_of_the_address_is_copied,
         gcp::a_node_made_anew_under_its_name_is_another_one,
@@ -166,6 +170,7 @@ fn own() -> Vec<Trial> {
         gcp::a_name_that_nothing_has_removes_nothing,
         gcp::links_may_name_either_host,
         credentials::gke_workload_identity_is_renewed,
+        credentials::a_key_file_that_was_replaced_is_read_again,
     ];
     trials.extend(only![Cloud::Aws =>
         aws::no_call_of_ours_ever_takes_an_address_by_force,
@@ -195,7 +200,9 @@ fn own() -> Vec<Trial> {
         azure::basic_addresses_are_refused_behind_a_load_balancer,
         azure::machines_that_do_not_name_their_primary_interface,
         azure::locked_node_groups_are_told_apart,
+        azure::ipv6_goes_to_the_ipv6_configuration,
         credentials::azure_managed_identity_is_renewed,
+        credentials::azure_workload_identity_is_exchanged_and_renewed,
     ]);
     trials
 }
@@ -207,5 +214,6 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let conclusion = libtest_mimic::run(&arguments, trials());
     moto::stop();
+    credentials::tidy();
     conclusion.exit_code()
 }

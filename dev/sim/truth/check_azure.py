@@ -79,6 +79,8 @@ class Checks:
         view = self.compute.virtual_machines.instance_view(GROUP, "node-1", **HTTP)
         equal(view.statuses[1].code, "PowerState/running")
         equal(len(list(self.compute.virtual_machines.list_all(**HTTP))), 2)
+        states = list(self.compute.virtual_machines.list_all(status_only="true", **HTTP))
+        equal([state.properties.instance_view.statuses[1].code for state in states], ["PowerState/running"] * 2)
 
     def attach(self):
         written = self.put(self.nic(), FREE).result(10)

@@ -33,6 +33,26 @@ pub async fn a_holder_that_was_not_asked_for_is_named_all_the_same(cloud: Cloud)
     assert_eq!(key(provider_id), key(&bed.node(3)));
 }
 
+pub async fn a_holder_is_named_as_the_node_is(cloud: Cloud) {
+    let bed = Bed::new(cloud).await;
+    bed.attach_by_hand(1, 1).await;
+    let form = match cloud {
+        Cloud::Gcp => bed.node(1), // there is only one
+        Cloud::Aws => bed.node(1).rsplit('/').next().unwrap().to_owned(),
+        Cloud::Azure => bed.node(1).replace("dev-nodes", "DEV-Nodes"),
+    };
+    let node = Ask { addresses: BTreeSet::from([ip(1)]), instances: BTreeSet::from([form.clone()]) };
+    let address = Ask { addresses: BTreeSet::from([ip(1)]), instances: BTreeSet::new() };
+    // With the node, and later without it, as after a write.
+    for ask in [node, address] {
+        let reading = bed.provider.read(&ask, within(20)).await;
+        let AddressState::Attached { provider_id, .. } = &reading.addresses[&ip(1)] else {
+            panic!("{reading:?}")
+        };
+        assert_eq!(*provider_id, form);
+    }
+}
+
 pub async fn everything_that_was_asked_for_has_an_answer(cloud: Cloud) {
     let bed = Bed::new(cloud).await;
     let odd = ["", "k3s://node", "gce://a/b", "i-", "azure:///x", "aws:///eu-west-1a/fargate-ip-10-0-0-1"];
