@@ -54,7 +54,7 @@ pub async fn files_swapped_half_written_and_removed_fail_no_write(bed: Arc<Bed>)
     let folder = tempfile::tempdir()?;
     let (first, second) = (make()?, make()?);
     mount(folder.path(), "..1", &first)?;
-    let options = || Options { source: source(folder.path()), ..scene.calm() };
+    let options = || Options { source: source(folder.path()), handshake_per_call: true, ..scene.calm() };
     let replicas =
         [Replica::join_with(&scene, options()).await?, Replica::join_with(&scene, options()).await?];
     scene.works().await?;
