@@ -15,7 +15,8 @@ pub struct Lifetimes {
     /// How far `NotBefore` lies in the past, for clocks that are behind.
     pub back_dated: Duration,
     /// How long a CA is published before a leaf that it signed is served: the API server's cache of
-    /// webhook configurations, and the clients it keeps for them, lag behind a write.
+    /// webhook configurations, and the clients it keeps for them, lag behind a write (a second or so), and
+    /// its clock, by which the write is dated, may be behind ours.
     pub margin: Duration,
 }
 

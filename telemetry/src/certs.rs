@@ -70,3 +70,14 @@ impl CertMetrics {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_page_on_certificates_names_every_metric() {
+        let page = include_str!("../../docs/certificates.md");
+        for family in super::FAMILIES {
+            assert!(page.contains(family.name), "{} is not in docs/certificates.md", family.name);
+        }
+    }
+}

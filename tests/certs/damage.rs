@@ -2,7 +2,7 @@
 
 use crate::kit::until;
 use crate::load::Load;
-use crate::replica::Replica;
+use crate::replica::{Options, Replica};
 use crate::scene::Scene;
 use anyhow::{Context as _, Result, ensure};
 use certs::{Contents, Kind, Lifetimes, Settings, Step, carry_out};
@@ -75,8 +75,9 @@ async fn healed(scene: &Scene, authority: &str) -> Result<()> {
 
 pub async fn a_damaged_secret_heals_with_the_same_authority_and_is_reported(bed: Arc<Bed>) -> Result<()> {
     let scene = Scene::set(&bed, "damaged-secret").await?;
+    let options = || Options { handshake_per_call: true, ..scene.calm() };
     let replicas =
-        [Replica::join_with(&scene, scene.calm()).await?, Replica::join_with(&scene, scene.calm()).await?];
+        [Replica::join_with(&scene, options()).await?, Replica::join_with(&scene, options()).await?];
     scene.works().await?;
     let authority = scene.authority().await?;
     let load = Load::start(&scene);

@@ -54,7 +54,7 @@ pub async fn files_swapped_half_written_and_removed_fail_no_write(bed: Arc<Bed>)
     let folder = tempfile::tempdir()?;
     let (first, second) = (make()?, make()?);
     mount(folder.path(), "..1", &first)?;
-    let options = || Options { source: source(folder.path()), ..scene.calm() };
+    let options = || Options { source: source(folder.path()), handshake_per_call: true, ..scene.calm() };
     let replicas =
         [Replica::join_with(&scene, options()).await?, Replica::join_with(&scene, options()).await?];
     scene.works().await?;
@@ -84,11 +84,9 @@ pub async fn with_somebody_elses_injector_nothing_is_written(bed: Arc<Bed>) -> R
     let folder = tempfile::tempdir()?;
     let contents = make()?;
     mount(folder.path(), "..1", &contents)?;
-    let source = Source::Files(Files {
-        authority: None,
-        interval: Duration::from_millis(100),
-        ..Files::in_folder(folder.path())
-    });
+    // Not every issuer gives its CA away.
+    std::fs::remove_file(folder.path().join("ca.crt"))?;
+    let source = source(folder.path());
     let replica = Replica::join_with(&scene, Options { source, targets: Vec::new(), ..scene.calm() }).await?;
     until("it to be ready", || replica.is_ready()).await?;
     let bundle = k8s_openapi::ByteString(certs::bundle(&contents, Timestamp::now()).into_bytes());

@@ -23,6 +23,8 @@ pub struct Options {
     pub names: Vec<String>,
     pub lifetimes: Lifetimes,
     pub limits: Limits,
+    /// Whether every call needs a new handshake, so that trust is asked for again and again.
+    pub handshake_per_call: bool,
 }
 
 pub struct Replica {
@@ -59,8 +61,14 @@ impl Replica {
         let listener = server::listen("webhook", "127.0.0.1:0".parse()?).await?;
         let address = listener.local_addr()?;
         let certificates: Arc<Resolver> = Arc::clone(&resolver);
-        let serving =
-            server::serve(listener, router(), certificates, options.limits, server.clone(), shutdown.clone());
+        let serving = server::serve(
+            listener,
+            router(options.handshake_per_call),
+            certificates,
+            options.limits,
+            server.clone(),
+            shutdown.clone(),
+        );
         let serving = tokio::spawn(async move { serving.await.expect("the server starts") });
         let managing = tokio::spawn(async move { match manage(manager).await {} });
         Ok(Self { address, health, resolver, certs, server, shutdown, managing, serving })
@@ -108,14 +116,15 @@ impl Drop for Replica {
 }
 
 /// Allows everything, and leaves conversions as they are.
-fn router() -> Router {
-    let allow = async |body: Bytes| {
+fn router(handshake_per_call: bool) -> Router {
+    let connection = if handshake_per_call { "close" } else { "keep-alive" };
+    let allow = async move |body: Bytes| {
         let review: Value = serde_json::from_slice(&body).expect("the API server sends JSON");
-        json!({
+        let answer = json!({
             "apiVersion": review["apiVersion"], "kind": review["kind"],
             "response": { "uid": review["request"]["uid"], "allowed": true },
-        })
-        .to_string()
+        });
+        ([("connection", connection)], answer.to_string())
     };
     Router::new().route("/allow", post(allow))
 }

@@ -71,7 +71,9 @@ pub async fn three_rotations_of_authority_and_leaf_fail_no_write(
     })
     .await?;
     load.end().await?;
-    println!("    {} CAs, {} leaves", authorities.len(), leaves.len());
+    let handshakes: u64 =
+        replicas.iter().map(|replica| replica.server.handshakes.with_label_values(&["ok"]).get()).sum();
+    println!("    {} CAs, {} leaves, {handshakes} handshakes", authorities.len(), leaves.len());
     ensure!(leaves.len() > authorities.len(), "leaves are renewed between CAs: {leaves:?}");
     let sum = |kind: &str| replicas.iter().map(|replica| replica.rotations(kind)).sum::<u64>();
     ensure!(sum("promote") >= 3 && sum("stage_ca") >= 3, "{} {}", sum("promote"), sum("stage_ca"));

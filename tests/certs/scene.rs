@@ -91,13 +91,14 @@ impl Scene {
                 ..Lifetimes::default()
             },
             limits: Limits { drain_grace: Duration::from_secs(3), ..Limits::default() },
+            handshake_per_call: true,
         }
     }
 
     /// The same with lifetimes of days, for tests of other things.
     pub fn calm(&self) -> Options {
         let lifetimes = Lifetimes { margin: Duration::from_secs(2), ..Lifetimes::default() };
-        Options { lifetimes, ..self.options() }
+        Options { lifetimes, handshake_per_call: false, ..self.options() }
     }
 
     pub fn secret_name(&self) -> String {

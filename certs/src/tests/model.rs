@@ -92,9 +92,9 @@ impl World {
         self.now = after(self.now, time);
     }
 
-    /// What the API server's clients use lags by less than the margin.
+    /// What the API server's clients use lags by half the margin. The other half is for clocks.
     fn lag(&self) -> Duration {
-        self.settings.lifetimes.margin.mul_f64(0.9)
+        self.settings.lifetimes.margin / 2
     }
 
     pub fn contents(&self) -> Contents {
@@ -138,6 +138,7 @@ impl Replica {
     /// One turn of the loop on what was last seen, cut off after so many writes, as a crash would.
     pub fn act(&mut self, world: &mut World, writes: usize) -> Option<Step> {
         let (secret, consumers) = self.seen.clone()?;
+        let read = secret.as_ref().map(|(_, version)| *version);
         let now = self.clock(world);
         let (stored, faults) = secret.as_ref().map(|(data, _)| Contents::read(data)).unwrap_or_default();
         let turn =
@@ -145,11 +146,15 @@ impl Replica {
         let mut left = writes;
         let mut contents = stored;
         if let Some(write) = turn.write {
-            if left == 0 || !world.put(&write, secret.map(|(_, version)| version)) {
+            if left == 0 || !world.put(&write, read) {
                 return Some(turn.decision.step);
             }
             left -= 1;
             contents = write;
+        } else if world.secret.as_ref().map(|(_, version)| *version) != read {
+            // Nothing is published from a Secret that has changed since.
+            self.resolver.offer(&contents, &consumers, now, world.settings.lifetimes.margin);
+            return Some(turn.decision.step);
         }
         self.resolver.offer(&contents, &consumers, now, world.settings.lifetimes.margin);
         let bundle = bundle(&contents, now);

@@ -1,6 +1,7 @@
 //! The server as its callers see it: a real socket, honest and dishonest clients. Numbers in names are
 //! those of the checklist in docs/security.md.
 
+mod docs;
 mod drain;
 mod floods;
 mod handshakes;
