@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::certs_status::Status;
 use crate::process::{self, Common};
 use crate::webhook;
 use clap::{Parser, Subcommand};
@@ -17,6 +18,9 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// The webhook's certificates
+    #[command(subcommand)]
+    Certs(Certs),
     /// Print the CustomResourceDefinitions (`ip-address-controller crds | kubectl apply -f -`)
     Crds,
     /// Run the admission webhook
@@ -30,10 +34,17 @@ enum Command {
     Version,
 }
 
+#[derive(Debug, Subcommand)]
+enum Certs {
+    /// Print source, serials, dates, the next step, and which configurations carry the bundle
+    Status(Status),
+}
+
 impl Cli {
     /// Runs the command; a failure is one line on standard error and a non-zero exit code.
     pub fn run(self) -> ExitCode {
         let done = match self.command {
+            Command::Certs(Certs::Status(status)) => status.report().and_then(|report| print(&report)),
             Command::Crds => print_crds(),
             Command::Webhook { common, settings } => {
                 process::run(|shutdown| webhook::run(common, *settings, shutdown))

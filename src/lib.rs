@@ -1,6 +1,7 @@
 //! ip-address-controller: keeps reserved static public IPs attached to healthy cloud VM nodes and makes
 //! the right workloads run there.
 
+mod certs_status;
 mod cli;
 mod process;
 pub mod webhook;

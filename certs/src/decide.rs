@@ -106,7 +106,7 @@ impl Times<'_> {
             Some(format!("the leaf is not valid now: {leaf:?}"))
         } else if !leaf.signed_by(&current.certificate) {
             Some(format!("the leaf was not signed by the CA: {leaf:?}"))
-        } else if let Some(name) = self.settings.names.iter().find(|name| !leaf.names.contains(*name)) {
+        } else if let Some(name) = self.settings.spelled().difference(&leaf.names).next() {
             Some(format!("the leaf lacks the name {name}"))
         } else if self.now >= self.leaf_due(leaf) && self.gains(leaf, current) {
             Some(format!("two thirds of its life are over: {leaf:?}"))

@@ -49,13 +49,13 @@ fn bootstrap(
     old.extend(ours);
     let mut old_leaves = contents.old_leaves.clone();
     old_leaves.extend(contents.leaf.iter().map(|leaf| leaf.certificate.clone()));
-    let leaf = Some(sign(&current, settings.names.iter().cloned().collect(), now, settings)?);
+    let leaf = Some(sign(&current, settings.spelled(), now, settings)?);
     Ok(Contents { current: Some(current), next: None, old, old_leaves, leaf })
 }
 
 fn renew(next: &mut Contents, now: Timestamp, settings: &Settings) -> Result<(), Unusable> {
     let Some(current) = &next.current else { return Err(Unusable::Missing("CA")) };
-    let mut names: BTreeSet<String> = settings.names.iter().cloned().collect();
+    let mut names = settings.spelled();
     if let Some(leaf) = &next.leaf {
         // During a rollout that changes the names, replicas want different ones; a leaf with both ends it.
         if leaf.certificate.valid_at(now) && !names.is_subset(&leaf.certificate.names) {
@@ -71,7 +71,7 @@ fn promote(next: &mut Contents, now: Timestamp, settings: &Settings) -> Result<(
     let Some(staged) = next.next.take() else { return Err(Unusable::Missing("staged CA")) };
     next.old.extend(next.current.take().map(|current| current.certificate));
     next.old_leaves.extend(next.leaf.take().map(|leaf| leaf.certificate));
-    next.leaf = Some(sign(&staged, settings.names.iter().cloned().collect(), now, settings)?);
+    next.leaf = Some(sign(&staged, settings.spelled(), now, settings)?);
     next.current = Some(staged);
     Ok(())
 }

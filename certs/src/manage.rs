@@ -29,6 +29,9 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Somebody who keeps overwriting a bundle is answered at most so often.
 const INJECT_AT_MOST: Duration = Duration::from_secs(1);
 
+/// No state needs more steps than a few. If it seems to, something is wrong that haste would make worse.
+const QUICK_WRITES: usize = 8;
+
 /// Where certificates come from.
 #[derive(Clone, Debug)]
 pub enum Source {
@@ -94,6 +97,7 @@ struct Running {
     /// The last contents that were whole.
     memory: Option<Contents>,
     injected: Vec<Option<Instant>>,
+    writes_in_a_row: usize,
     retry: Duration,
     ready: bool,
     reported: String,
@@ -116,8 +120,20 @@ impl Running {
         let watches = watch(secrets.as_ref().map(|(api, name)| (api.clone(), name.as_str())), &targets);
         let snapshot = Snapshot::new(secrets.is_some(), targets.len());
         let injected = vec![None; targets.len()];
-        let (memory, retry, ready, reported) = (None, RETRY, false, String::new());
-        Self { manager, secrets, targets, watches, snapshot, memory, injected, retry, ready, reported }
+        let (memory, writes_in_a_row, retry, ready, reported) = (None, 0, RETRY, false, String::new());
+        Self {
+            manager,
+            secrets,
+            targets,
+            watches,
+            snapshot,
+            memory,
+            injected,
+            writes_in_a_row,
+            retry,
+            ready,
+            reported,
+        }
     }
 
     /// One look, and what it asks for. How long to wait if nothing happens.
@@ -147,8 +163,10 @@ impl Running {
         if let Some(contents) = &turned.write {
             let kind = if turned.restored { "restore" } else { turned.decision.step.name() };
             self.write(contents, kind, &turned.decision.reason).await?;
-            return Ok(Duration::ZERO);
+            self.writes_in_a_row += 1;
+            return Ok(if self.writes_in_a_row > QUICK_WRITES { LOOK_AT_LEAST } else { Duration::ZERO });
         }
+        self.writes_in_a_row = 0;
         self.serve(&stored, &consumers, now);
         let injected = self.inject(&bundle(&stored, now)).await?;
         // Until a margin that runs has passed, another leaf may be the better one.

@@ -1,6 +1,8 @@
 //! What can be set.
 
 use jiff::Timestamp;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// How long things last.
@@ -13,7 +15,8 @@ pub struct Lifetimes {
     /// How far `NotBefore` lies in the past, for clocks that are behind.
     pub back_dated: Duration,
     /// How long a CA is published before a leaf that it signed is served: the API server's cache of
-    /// webhook configurations, and the clients it keeps for them, lag behind a write.
+    /// webhook configurations, and the clients it keeps for them, lag behind a write (a second or so), and
+    /// its clock, by which the write is dated, may be behind ours.
     pub margin: Duration,
 }
 
@@ -52,6 +55,15 @@ pub struct Settings {
     pub names: Vec<String>,
     /// Lifetimes.
     pub lifetimes: Lifetimes,
+}
+
+impl Settings {
+    /// The names as a certificate spells them: addresses have many spellings, and one that is never found
+    /// in the leaf would have it renewed for ever.
+    pub(crate) fn spelled(&self) -> BTreeSet<String> {
+        let spell = |name: &String| name.parse::<IpAddr>().map_or_else(|_| name.clone(), |ip| ip.to_string());
+        self.names.iter().map(spell).collect()
+    }
 }
 
 /// A time so much later; never past the end of time.

@@ -14,7 +14,8 @@ const EVICTED: Family = Family {
     name: "netipallocation_webhook_connections_evicted_total",
     kind: Kind::Counter,
     labels: &["phase"],
-    help: "Connections that were closed to make room for a new one, by what they were at",
+    help: "Connections that were closed to make room for a new one, by what they were at: handshake, idle, \
+           header, body; newcomer (all others were being answered, so it was the new one that went)",
 };
 
 const HANDSHAKES: Family = Family {

@@ -124,3 +124,23 @@ fn a_running_replica_heals_what_a_fresh_one_made_of_a_deleted_secret() {
     settle(&mut world, &mut replicas);
     assert!(replicas.iter().all(|replica| world.trusts(replica)));
 }
+
+#[test]
+fn a_secret_from_another_clusters_backup_is_taken_over_without_a_failed_call() {
+    let (mut world, mut replicas) = aged(10);
+    let before = world.contents().current.unwrap().certificate;
+    let backup = aged(5).0.secret.unwrap().0;
+    world.version += 1;
+    world.secret = Some((backup, world.version));
+    for _ in 0..20 {
+        for replica in &mut replicas {
+            replica.look(&world);
+            replica.act(&mut world, usize::MAX);
+        }
+        assert!(replicas.iter().all(|replica| world.trusts(replica)));
+        assert!(world.contents().authorities().contains(&before), "leaves of it may still be served");
+        world.pass(Duration::from_secs(10));
+    }
+    let served = |replica: &Replica| replica.resolver.served_at(world.now).unwrap().1.unwrap();
+    assert!(replicas.iter().all(|replica| served(replica) != before), "in the end the Secret has its way");
+}

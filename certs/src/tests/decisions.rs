@@ -78,7 +78,7 @@ fn replicas_that_want_different_names_come_to_rest() {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         lifetimes: Lifetimes::default(),
     };
-    let (old, new) = (wants(&["old.svc", "10.0.0.1"]), wants(&["new.svc", "fd00::1"]));
+    let (old, new) = (wants(&["old.svc", "10.0.0.1"]), wants(&["new.svc", "FD00:0::1"]));
     let mut contents = carry_out(Step::Bootstrap, &Contents::default(), &[], now, &old).unwrap();
     let consumers = trusting(&contents, now);
     assert_eq!(decide(&contents, &consumers, now, &old).step, Step::Keep);

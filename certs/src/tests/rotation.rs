@@ -21,7 +21,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0_usize..3).prop_map(Event::Act),
         1 => ((0_usize..3), (0_usize..4)).prop_map(|(replica, writes)| Event::Crash(replica, writes)),
         2 => (1_u64..100).prop_map(Event::Seconds),
-        4 => (1_u64..48).prop_map(Event::Hours),
+        3 => (1_u64..48).prop_map(Event::Hours),
     ]
 }
 
@@ -53,10 +53,13 @@ proptest! {
 
     #[test]
     fn no_leaf_is_served_whose_authority_is_not_in_every_bundle_in_use(
-        skews in prop::array::uniform3(-50_i64..50),
+        skews in prop::array::uniform3(-29_i64..30),
         events in prop::collection::vec(event(), 200..400),
     ) {
         let mut world = World::new();
+        // Short enough for two or three CAs in one history.
+        world.settings.lifetimes.authority = 40 * 24 * HOUR;
+        world.settings.lifetimes.leaf = 12 * 24 * HOUR;
         let mut replicas: Vec<Replica> =
             skews.iter().map(|skew| Replica { skew: *skew, ..Replica::default() }).collect();
         // The first start: until the bundle is there, nobody can be trusted.
@@ -76,7 +79,7 @@ proptest! {
         }
         // The history was long enough to mean something.
         let hours: u64 = events.iter().map(|event| if let Event::Hours(hours) = event { *hours } else { 0 }).sum();
-        if hours > 300 * 24 {
+        if hours > 30 * 24 {
             prop_assert_ne!(world.contents().current.unwrap().certificate, first);
         }
         prop_assert!(world.contents().authorities().len() <= 3);

@@ -106,7 +106,11 @@ impl Answerer {
 
     fn refuse(&self, refusal: Refusal) -> Response<Body> {
         let (status, reason, text) = refusal.describe();
-        tracing::warn!(reason, status = status.as_u16(), "refused a request");
+        // What any caller can bring about must not fill the log; it is counted.
+        match refusal {
+            Refusal::Panic | Refusal::Timeout => tracing::error!(reason, "a handler failed"),
+            _ => tracing::debug!(reason, status = status.as_u16(), "refused a request"),
+        }
         if let Some(metrics) = &self.metrics {
             metrics.refused.with_label_values(&[reason]).inc();
         }

@@ -4,6 +4,7 @@ use super::Limits;
 use super::answer::Answerer;
 use super::places::{Phase, Place};
 use axum::http::Request;
+use futures::FutureExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -14,12 +15,23 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep_until};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::time::{Sleep, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// Room for a request's header; more is answered with 431.
 const HEADER_BYTES: usize = 64 << 10;
+
+/// What an idle connection gets before it is closed. A request may be on its way: its sender takes this
+/// for the answer, and the API server tries again after a 503 with `Retry-After`. A close alone would be
+/// an error that nobody tries again. Who waits for nothing throws it away with the connection.
+const FAREWELL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// How long to wait for the other side to close after we did: what is closed with bytes unread is reset,
+/// and a reset can overtake an answer.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// Answers requests until the client goes, the clock or `closing` says so, or room is needed.
 pub async fn converse<S>(
@@ -34,31 +46,61 @@ pub async fn converse<S>(
     place.enter(Phase::Idle);
     let watched = Watched { stream, place: Arc::clone(&place) };
     let mut watchdog = Watchdog::new(Arc::clone(&place), limits);
+    let of_requests = Arc::clone(&place);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (answerer, place) = (Arc::clone(&answerer), Arc::clone(&place));
-        async move { Ok::<_, Infallible>(answerer.answer(place, request).await) }
+        let (answerer, place) = (Arc::clone(&answerer), Arc::clone(&of_requests));
+        Box::pin(async move { Ok::<_, Infallible>(answerer.answer(place, request).await) })
     });
     // hyper's own header timeout also runs while a connection is idle: the API server's kept connections
     // would be closed under it. The watchdog tells the two apart.
-    let connection = http1::Builder::new()
+    let mut connection = http1::Builder::new()
         .header_read_timeout(None)
         .max_buf_size(HEADER_BYTES)
         .serve_connection(TokioIo::new(watched), service);
-    let (mut connection, mut closing) = (pin!(connection), pin!(closing.cancelled()));
+    let mut wake_to_close = pin!(closing.cancelled().fuse());
     let mut told = false;
-    poll_fn(|cx| {
+    let end = poll_fn(|cx| {
         // The connection first: a request that has already arrived is answered, not cut off.
-        if connection.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(());
+        if connection.poll_without_shutdown(cx).is_ready() {
+            return Poll::Ready(if told { End::Idle } else { End::Finished });
         }
-        if !told && closing.as_mut().poll(cx).is_ready() {
+        let idle = place.phase() == Phase::Idle;
+        let _ = wake_to_close.as_mut().poll(cx);
+        if idle && !told && closing.is_cancelled() {
             told = true;
-            connection.as_mut().graceful_shutdown();
+            // hyper sends what is left of an answer, and is done.
+            Pin::new(&mut connection).graceful_shutdown();
             cx.waker().wake_by_ref();
         }
-        watchdog.poll(cx)
+        watchdog.poll(cx).map(|()| if idle { End::Idle } else { End::TooSlow })
     })
     .await;
+    let stream = connection.into_parts().io.into_inner().stream;
+    // Who takes his time with this, too, is cut off.
+    let _ = timeout(LINGER, end.say_goodbye(stream)).await;
+}
+
+/// Why a connection ends.
+enum End {
+    /// Client or answer said so.
+    Finished,
+    /// It waits for a request, and we want it closed.
+    Idle,
+    /// It took too long for something, or had to make room while it did.
+    TooSlow,
+}
+
+impl End {
+    async fn say_goodbye<S: AsyncRead + AsyncWrite + Unpin>(self, mut stream: S) {
+        match self {
+            Self::TooSlow => return,
+            Self::Idle if stream.write_all(FAREWELL).await.is_err() => return,
+            Self::Idle | Self::Finished => {}
+        }
+        if stream.shutdown().await.is_ok() {
+            let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+        }
+    }
 }
 
 /// Ready when a connection has taken too long, or has to make room. What a connection is at changes only

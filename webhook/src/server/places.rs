@@ -66,6 +66,11 @@ impl Place {
         *lock(&self.at) = (phase, Instant::now());
     }
 
+    /// What the connection is at.
+    pub fn phase(&self) -> Phase {
+        lock(&self.at).0
+    }
+
     /// Bytes arrived: if nothing was under way, a header has begun.
     pub fn bytes_arrived(&self) {
         let mut at = lock(&self.at);

@@ -113,13 +113,12 @@ impl Server {
 
     /// Gives the connection a place, if there is one.
     fn admit(self: &Arc<Self>, stream: TcpStream, connections: &mut JoinSet<()>) {
-        let Ok((place, evicted)) = self.places.take(Phase::Handshake, self.limits.connections) else {
-            tracing::warn!("no place for another connection: all of them are being answered");
-            return;
-        };
+        let taken = self.places.take(Phase::Handshake, self.limits.connections);
+        let evicted = taken.as_ref().map_or(Some("newcomer"), |(_, evicted)| evicted.map(Phase::name));
         if let (Some(phase), Some(metrics)) = (evicted, &self.metrics) {
-            metrics.evicted.with_label_values(&[phase.name()]).inc();
+            metrics.evicted.with_label_values(&[phase]).inc();
         }
+        let Ok((place, _)) = taken else { return };
         let open = Open::new(Arc::clone(self), place);
         connections.spawn(async move { open.talk(stream).await });
     }

@@ -30,7 +30,9 @@ pub fn outcome(error: &io::Error) -> &'static str {
             | AlertDescription::CertificateExpired
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnsupportedCertificate
-            | AlertDescription::CertificateRevoked,
+            | AlertDescription::CertificateRevoked
+            // Another CA of the same name: its key does not fit the signature.
+            | AlertDescription::DecryptError,
         )) => "rejected",
         Some(Error::PeerIncompatible(_) | Error::NoApplicationProtocol) => "unsupported",
         Some(_) => "malformed",

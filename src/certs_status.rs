@@ -1,0 +1,172 @@
+//! `ip-address-controller certs status`: what is there, what is trusted, what comes next.
+
+use anyhow::{Context as _, Result};
+use certs::{Certificate, Consumer, Contents, Fault, Kind, Lifetimes, Settings, Step, Target, decide};
+use clap::Args;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, DynamicObject};
+use kube::config::KubeConfigOptions;
+use kube::{Client, Config};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// By this annotation cert-manager's CA injector knows its objects.
+const INJECTED_BY_CERT_MANAGER: &str = "cert-manager.io/inject-ca-from";
+
+/// Where to look.
+#[derive(Args, Clone, Debug)]
+pub struct Status {
+    /// Namespace of the Secret
+    #[arg(long, env = "POD_NAMESPACE", default_value = "ip-address-controller")]
+    namespace: String,
+    /// Secret with the certificates
+    #[arg(long, env = "WEBHOOK_SECRET", default_value = "ip-address-controller-webhook-tls")]
+    secret: String,
+    /// Name of both webhook configurations
+    #[arg(long, default_value = "ip-address-controller")]
+    configuration: String,
+    /// Context of the kubeconfig
+    #[arg(long)]
+    context: Option<String>,
+}
+
+impl Status {
+    /// The report.
+    pub fn report(&self) -> Result<String> {
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(self.ask())
+    }
+
+    async fn ask(&self) -> Result<String> {
+        let client = self.client().await?;
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.namespace);
+        let place = format!("{}/{}", self.namespace, self.secret);
+        let secret =
+            secrets.get_opt(&self.secret).await.with_context(|| format!("cannot read Secret {place}"))?;
+        let mut targets = Vec::new();
+        for kind in [Kind::Mutating, Kind::Validating] {
+            let target = Target { kind, name: self.configuration.clone() };
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &target.resource());
+            let object = api.get_opt(&target.name).await.with_context(|| format!("cannot read {target}"))?;
+            targets.push((target, object));
+        }
+        Ok(report(&place, secret.as_ref(), &targets, Timestamp::now()))
+    }
+
+    async fn client(&self) -> Result<Client> {
+        let config = match &self.context {
+            None => Config::infer().await?,
+            Some(context) => {
+                let options = KubeConfigOptions { context: Some(context.clone()), ..Default::default() };
+                Config::from_kubeconfig(&options).await?
+            }
+        };
+        Ok(Client::try_from(config)?)
+    }
+}
+
+/// What was found, in words. Keys are never in it.
+fn report(
+    place: &str,
+    secret: Option<&Secret>,
+    targets: &[(Target, Option<DynamicObject>)],
+    now: Timestamp,
+) -> String {
+    let mut lines = Lines::default();
+    let data = secret.and_then(|secret| secret.data.as_ref());
+    let (contents, faults) = data.map(Contents::read).unwrap_or_default();
+    let by_cert_manager = targets.iter().any(|(_, object)| {
+        let annotations = object.as_ref().and_then(|object| object.metadata.annotations.as_ref());
+        annotations.is_some_and(|annotations| annotations.contains_key(INJECTED_BY_CERT_MANAGER))
+    });
+    let source = match secret {
+        Some(_) => format!("own CA in Secret {place}"),
+        None if by_cert_manager => "files; cert-manager's CA injector writes the bundles".to_owned(),
+        None => format!("files, or nothing yet: there is no Secret {place}"),
+    };
+    lines.put("source", &source);
+    lines.contents(&contents, &faults, now);
+    let consumers: Vec<Consumer> =
+        targets.iter().filter_map(|(target, object)| target.read(object.as_ref()?)).collect();
+    if secret.is_some() {
+        lines.next_step(&contents, &consumers, now);
+    }
+    for (target, object) in targets {
+        let consumer = object.as_ref().and_then(|object| target.read(object));
+        lines.put(&target.to_string(), &trust(object.is_some(), consumer.as_ref(), &contents));
+    }
+    lines.0
+}
+
+/// What one configuration makes of the CAs.
+fn trust(exists: bool, consumer: Option<&Consumer>, contents: &Contents) -> String {
+    let Some(consumer) = consumer else {
+        return if exists { "calls no webhook" } else { "does not exist" }.to_owned();
+    };
+    let since = consumer.since.map(|since| format!(", written {since}")).unwrap_or_default();
+    let carried = consumer.trusted().len();
+    let missing: Vec<Certificate> =
+        contents.authorities().into_iter().filter(|authority| !consumer.carries(authority)).collect();
+    match (missing.as_slice(), carried) {
+        (_, 0) => "trusts no CA".to_owned(),
+        ([], _) if contents.authorities().is_empty() => format!("trusts {carried} CA(s){since}"),
+        ([], _) => format!("carries the bundle, {carried} CA(s){since}"),
+        (missing, _) => format!("does NOT carry {missing:?}"),
+    }
+}
+
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn put(&mut self, name: &str, text: &str) {
+        // Writing to a String does not fail.
+        let _ = writeln!(self.0, "{:<14}{text}", format!("{name}: "));
+    }
+
+    fn certificate(&mut self, name: &str, certificate: &Certificate, now: Timestamp) {
+        let state = if certificate.valid_at(now) { "valid" } else { "NOT VALID" };
+        let Certificate { serial, subject, not_before, not_after, .. } = certificate;
+        self.put(name, &format!("{state} from {not_before} to {not_after}, serial {serial}, {subject}"));
+    }
+
+    fn contents(&mut self, contents: &Contents, faults: &[Fault], now: Timestamp) {
+        for (name, authority) in [("CA", &contents.current), ("next CA", &contents.next)] {
+            if let Some(authority) = authority {
+                self.certificate(name, &authority.certificate, now);
+            }
+        }
+        for old in &contents.old {
+            self.certificate("old CA", old, now);
+        }
+        if let Some(leaf) = &contents.leaf {
+            self.certificate("leaf", &leaf.certificate, now);
+            let names: Vec<&str> = leaf.certificate.names.iter().map(String::as_str).collect();
+            self.put("leaf's names", &names.join(", "));
+        }
+        for fault in faults {
+            self.put("PROBLEM", &format!("{}: {}", fault.entry, fault.problem));
+        }
+    }
+
+    fn next_step(&mut self, contents: &Contents, consumers: &[Consumer], now: Timestamp) {
+        let decision = decide(contents, consumers, now, &settings_of(contents));
+        let text = match decision.step {
+            Step::Keep => format!("none before {}", decision.ask_again),
+            step => format!("{}: {}", step.name(), decision.reason),
+        };
+        self.put("next step", &text);
+    }
+}
+
+/// The lifetimes that the certificates were made with; they are not stored anywhere else.
+fn settings_of(contents: &Contents) -> Settings {
+    let usual = Lifetimes::default();
+    let life = |certificate: &Certificate| {
+        let whole = Duration::try_from(certificate.not_after.duration_since(certificate.not_before));
+        whole.unwrap_or_default().saturating_sub(usual.back_dated)
+    };
+    let authority = contents.current.as_ref().map_or(usual.authority, |ca| life(&ca.certificate));
+    let leaf = contents.leaf.as_ref().map_or(usual.leaf, |leaf| life(&leaf.certificate));
+    Settings { names: Vec::new(), lifetimes: Lifetimes { authority, leaf, ..usual } }
+}
