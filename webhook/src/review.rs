@@ -9,9 +9,17 @@ use plan::parse::Fault;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// The only version that is understood.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
+
+/// A UUID has 36; it goes into logs and into the answer.
+const MAX_UID: usize = 128;
+
+/// Nobody reads more faults than this, nor longer ones. A spec can be megabytes of them.
+const MAX_FAULTS: usize = 64;
+const MAX_FAULT: usize = 500;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -87,8 +95,8 @@ pub fn decode(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
     let Some(request) = envelope.request else {
         return Err(Malformed("the review has no request".into()));
     };
-    if request.uid.is_empty() {
-        return Err(Malformed("the request has no uid".into()));
+    if request.uid.is_empty() || request.uid.len() > MAX_UID {
+        return Err(Malformed(format!("the request has no uid, or one of more than {MAX_UID} bytes")));
     }
     Ok(request)
 }
@@ -186,15 +194,30 @@ struct Details<'a> {
 #[derive(Serialize)]
 struct Cause<'a> {
     reason: &'static str,
-    field: &'a str,
-    message: &'a str,
+    field: Cow<'a, str>,
+    message: Cow<'a, str>,
+}
+
+/// The beginning of a text, if it is long.
+fn brief(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(MAX_FAULT) {
+        None => text.into(),
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+    }
 }
 
 impl Refusal {
     /// The refusal, as a person reads it: a line per fault.
     pub fn message(&self) -> String {
-        let faults: Vec<String> = self.faults.iter().map(|fault| format!("  {fault}")).collect();
-        format!("NetIPAllocation {:?} is not valid:\n{}", self.name, faults.join("\n"))
+        let mut text = format!("NetIPAllocation {:?} is not valid:", brief(&self.name));
+        for fault in self.faults.iter().take(MAX_FAULTS) {
+            // Writing to a string does not fail.
+            let _ = write!(text, "\n  {}: {}", brief(&fault.path), brief(&fault.message));
+        }
+        if let Some(more) = self.faults.len().checked_sub(MAX_FAULTS).filter(|more| *more > 0) {
+            let _ = write!(text, "\n  and {more} more");
+        }
+        text
     }
 
     fn status(&self) -> Status<'_> {
@@ -202,8 +225,11 @@ impl Refusal {
             Reason::Invalid => "FieldValueInvalid",
             Reason::Duplicate => "FieldValueDuplicate",
         };
-        let causes =
-            self.faults.iter().map(|fault| Cause { reason, field: &fault.path, message: &fault.message });
+        let causes = self.faults.iter().take(MAX_FAULTS).map(|fault| Cause {
+            reason,
+            field: brief(&fault.path),
+            message: brief(&fault.message),
+        });
         let details = Details {
             group: crds::GROUP,
             kind: "NetIPAllocation",

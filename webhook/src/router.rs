@@ -120,7 +120,9 @@ fn failed(name: &'static str, status: StatusCode, why: impl Into<String>) -> Out
 }
 
 fn refused_bytes(malformed: &Malformed) -> Outcome {
-    tracing::warn!(%malformed, "not a review");
+    // Its words may quote what came.
+    tracing::info!("refused bytes that are no review");
+    tracing::debug!(%malformed, "no review");
     failed("malformed", StatusCode::BAD_REQUEST, malformed.to_string())
 }
 

@@ -103,8 +103,8 @@ pub async fn requests_are_counted_and_logged_by_uid(_: Arc<Bed>) -> Result<()> {
         ensure!(metrics.contains(line), "{line} is not in:\n{metrics}");
     }
     let log = guarded.hook.log()?;
-    let refused = log.lines().filter(|line| line.contains("INFO") && line.contains("refused"));
-    let line = refused.filter(|line| line.contains("counted")).next_back().context("not logged")?;
+    let mut refused = log.lines().filter(|line| line.contains("INFO") && line.contains("refused"));
+    let line = refused.rfind(|line| line.contains("counted")).context("not logged")?;
     ensure!(line.contains("uid="), "{line}");
     ensure!(!line.contains("no-address-at-all"), "{line}");
     Ok(())

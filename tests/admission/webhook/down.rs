@@ -22,43 +22,9 @@ pub async fn what_needs_no_webhook_goes_on(_: Arc<Bed>) -> Result<()> {
     create(cluster, &object).await?;
     injects(cluster, "work", "web", &["alive"]).await?;
     guarded.hook.process.kill().await?;
-
-    // Pods, without affinity; leases and nodes.
-    let pod = super::kit::dry_run(cluster, "work", &pod_of("StatefulSet", "web")).await?;
-    ensure!(required(&pod).is_empty(), "who put this in? {}", pod["spec"]["affinity"]);
-    apply(cluster, &{
-        let mut pod = super::kit::bare_pod();
-        pod["metadata"] = json!({ "name": "bare", "namespace": "work" });
-        pod
-    })
-    .await?;
-    cluster.nodes().create(NodeSpec::new(Provider::Gcp, "node-1", 0)).await?;
-    cluster.kubectl(&["label", "node", "node-1", "ip.ready=true"]).await?.ok()?;
-    let leases = api(cluster.client(), "kube-node-lease", "coordination.k8s.io", "Lease");
-    eventually("the node's lease", async || Ok(leases.get("node-1").await.map(drop)?)).await?;
-
-    // Of allocations: labels, finalizers, status, deletion.
-    merge(cluster, "alive", &json!({ "metadata": { "labels": { "team": "voice" } } }))
-        .await
-        .context("labels")?;
-    let status =
-        json!({ "status": { "reserved": 1, "attached": 0, "unattached": 1, "ips": [], "conditions": [] } });
-    crate::requests::api(cluster)
-        .patch_status("alive", &PatchParams::default(), &Patch::Merge(&status))
-        .await
-        .context("status")?;
-
-    // A changed or new spec: refused, and the API server says why.
-    let change = merge(cluster, "alive", &json!({ "spec": { "paused": true } })).await;
-    let new = create(cluster, &allocation("new", &["203.0.113.2"], &Value::Null)).await.map(drop);
-    for refused in [change.map(drop), new] {
-        let answer = refusal(refused)?;
-        ensure!(answer.code == 500, "{answer:?}");
-        for words in ["failed calling webhook", "allocations.netinfra.darkbrains.com", "connection refused"] {
-            ensure!(answer.message.contains(words), "{words:?} is not in: {}", answer.message);
-        }
-    }
-
+    pods_leases_and_nodes_go_on(cluster).await?;
+    metadata_and_status_can_be_written(cluster).await?;
+    changed_and_new_specs_are_refused(cluster).await?;
     remove(cluster, "alive").await?;
     merge(cluster, "alive", &json!({ "metadata": { "finalizers": null } })).await.context("finalizers")?;
     let gone = crate::requests::api(cluster).get_opt("alive").await?;
@@ -72,6 +38,43 @@ pub async fn what_needs_no_webhook_goes_on(_: Arc<Bed>) -> Result<()> {
     })
     .await?;
     injects(cluster, "work", "web", &["again"]).await
+}
+
+async fn pods_leases_and_nodes_go_on(cluster: &Cluster) -> Result<()> {
+    let pod = super::kit::dry_run(cluster, "work", &pod_of("StatefulSet", "web")).await?;
+    ensure!(required(&pod).is_empty(), "who put this in? {}", pod["spec"]["affinity"]);
+    let mut pod = super::kit::bare_pod();
+    pod["metadata"] = json!({ "name": "bare", "namespace": "work" });
+    apply(cluster, &pod).await?;
+    cluster.nodes().create(NodeSpec::new(Provider::Gcp, "node-1", 0)).await?;
+    cluster.kubectl(&["label", "node", "node-1", "ip.ready=true"]).await?.ok()?;
+    let leases = api(cluster.client(), "kube-node-lease", "coordination.k8s.io", "Lease");
+    eventually("the node's lease", async || Ok(leases.get("node-1").await.map(drop)?)).await
+}
+
+async fn metadata_and_status_can_be_written(cluster: &Cluster) -> Result<()> {
+    let labels = json!({ "metadata": { "labels": { "team": "voice" } } });
+    merge(cluster, "alive", &labels).await.context("labels")?;
+    let status =
+        json!({ "status": { "reserved": 1, "attached": 0, "unattached": 1, "ips": [], "conditions": [] } });
+    let written = crate::requests::api(cluster)
+        .patch_status("alive", &PatchParams::default(), &Patch::Merge(&status))
+        .await;
+    written.map(drop).context("status")
+}
+
+/// And the API server says why.
+async fn changed_and_new_specs_are_refused(cluster: &Cluster) -> Result<()> {
+    let change = merge(cluster, "alive", &json!({ "spec": { "paused": true } })).await;
+    let new = create(cluster, &allocation("new", &["203.0.113.2"], &Value::Null)).await;
+    for refused in [change, new] {
+        let answer = refusal(refused)?;
+        ensure!(answer.code == 500, "{answer:?}");
+        for words in ["failed calling webhook", "allocations.netinfra.darkbrains.com", "connection refused"] {
+            ensure!(answer.message.contains(words), "{words:?} is not in: {}", answer.message);
+        }
+    }
+    Ok(())
 }
 
 /// Configurations gone or broken, bad specs are still refused: by the schema.

@@ -167,6 +167,8 @@ pub async fn the_selector_follows_the_allocations(_: Arc<Bed>) -> Result<()> {
     })
     .await?;
     watched_only(cluster, &["a", "b"])?;
+    let writes = guarded.hook.log()?.matches("narrowing the pod webhook").count();
+    ensure!((4..=12).contains(&writes), "the selector was written {writes} times");
     // WEBHOOK_UNREGISTER: nothing is left behind.
     guarded.hook.process.stop().await?;
     let left =

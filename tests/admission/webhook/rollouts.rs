@@ -56,6 +56,38 @@ async fn runs_on(cluster: &Cluster, space: &str, app: &str, count: usize, node: 
     Ok(pods)
 }
 
+/// Waits until the webhook knows that pods of a Deployment are to be sent somewhere: it is asked about one
+/// whose ReplicaSet nobody has seen, so that the name decides.
+async fn knows(cluster: &Cluster, space: &str, deployment: &str) -> Result<()> {
+    let mut pod = super::kit::pod_of("ReplicaSet", &format!("{deployment}-abc"));
+    pod["metadata"]["labels"] = json!({ "pod-template-hash": "abc" });
+    eventually("the webhook to know", async || {
+        ensure!(!required(&super::kit::dry_run(cluster, space, &pod).await?).is_empty());
+        Ok(())
+    })
+    .await
+}
+
+/// All pods run on the allocation's node, with the requirement in every term; the Deployment itself is as
+/// it was written.
+async fn rolls_out(cluster: &Cluster, space: &str, name: &str, terms: &[Value]) -> Result<()> {
+    let mut object = workload("Deployment", space, name, "dep", Some(3));
+    if !terms.is_empty() {
+        object["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            ["nodeSelectorTerms"] = json!(terms);
+    }
+    apply(cluster, &object).await?;
+    for pod in runs_on(cluster, space, name, 3, "dep-1").await? {
+        let injected = required(&pod);
+        ensure!(injected.len() == terms.len().max(1), "{injected:?}");
+        ensure!(injected.iter().all(|names| *names == ["fleet"]), "{injected:?}");
+    }
+    let stored = api(cluster.client(), space, "apps", "Deployment").get(name).await?;
+    let written = object.pointer("/spec/template/spec/affinity");
+    ensure!(stored.data.pointer("/spec/template/spec/affinity") == written, "{:?}", stored.data);
+    Ok(())
+}
+
 /// With affinity of no, one and three terms: every pod of the first rollout and of the next.
 pub async fn deployments(_: Arc<Bed>, version: Version) -> Result<()> {
     let cluster = &guarded(version).await?.cluster;
@@ -65,43 +97,19 @@ pub async fn deployments(_: Arc<Bed>, version: Version) -> Result<()> {
     create(cluster, &allocation("fleet", &["198.51.100.51"], &reference("Deployment", space, "web-0")))
         .await?;
     selects(cluster, space, true).await?;
-    let required_terms = "requiredDuringSchedulingIgnoredDuringExecution";
     for (name, terms) in
         [("web-0", vec![]), ("web-1", vec![term("x")]), ("web-3", vec![term("x"), term("y"), term("z")])]
     {
-        if name != "web-0" {
-            let patch = json!({ "spec": { "workloadRef": { "name": name } } });
-            super::kit::merge(cluster, "fleet", &patch).await?;
-        }
-        // Whether the webhook knows is asked of it, by a pod that its ReplicaSet's name decides.
-        let mut pod = super::kit::pod_of("ReplicaSet", &format!("{name}-abc"));
-        pod["metadata"]["labels"] = json!({ "pod-template-hash": "abc" });
-        eventually("the webhook to know", async || {
-            ensure!(!required(&super::kit::dry_run(cluster, space, &pod).await?).is_empty());
-            Ok(())
-        })
-        .await?;
-        let mut object = workload("Deployment", space, name, "dep", Some(3));
-        if !terms.is_empty() {
-            object["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][required_terms]["nodeSelectorTerms"] =
-                json!(terms);
-        }
-        apply(cluster, &object).await?;
-        for pod in runs_on(cluster, space, name, 3, "dep-1").await? {
-            let injected = required(&pod);
-            ensure!(injected.len() == terms.len().max(1), "{injected:?}");
-            ensure!(injected.iter().all(|names| *names == ["fleet"]), "{injected:?}");
-        }
-        // A look-alike beside it goes where it likes, and its template stays as it was written.
-        let stored = api(cluster.client(), space, "apps", "Deployment").get(name).await?;
-        let written = object.pointer("/spec/template/spec/affinity");
-        ensure!(stored.data.pointer("/spec/template/spec/affinity") == written, "{:?}", stored.data);
+        super::kit::merge(cluster, "fleet", &json!({ "spec": { "workloadRef": { "name": name } } })).await?;
+        knows(cluster, space, name).await?;
+        rolls_out(cluster, space, name, &terms).await?;
     }
     let restart = ["rollout", "restart", "deployment/web-3", "-n", space];
     cluster.kubectl(&restart).await?.ok()?;
     cluster.kubectl(&["rollout", "status", "deployment/web-3", "-n", space, "--timeout=120s"]).await?.ok()?;
     runs_on(cluster, space, "web-3", 3, "dep-1").await?;
 
+    // A look-alike goes where it likes.
     apply(cluster, &workload("Deployment", space, "web-3-canary", "dep", Some(3))).await?;
     for pod in running(cluster, space, "web-3-canary", 3).await? {
         ensure!(pod["spec"].get("affinity").is_none(), "{}", pod["spec"]["affinity"]);

@@ -68,6 +68,21 @@ fn a_refusal_has_every_fault_with_its_field() {
     assert_eq!(response.get("patch"), None, "what is refused is not changed");
 }
 
+/// A spec can be megabytes of faults; the answer is not.
+#[test]
+fn an_answer_is_short_whatever_was_asked() {
+    let selector: serde_json::Map<String, Value> =
+        (0..20_000).map(|n| (format!("bad key {n}"), json!("x".repeat(200)))).collect();
+    let mut review =
+        allocation_review(&json!({ "reservedIPs": ["y".repeat(1 << 20)], "nodeSelector": selector }));
+    let bytes = review.to_string();
+    let response = respond(Question::MutateAllocation, bytes.as_bytes()).expect("answered").to_string();
+    assert!(response.len() < 200_000, "{} bytes", response.len());
+    assert!(response.contains("more"), "{response}");
+    review["request"]["uid"] = json!("u".repeat(1 << 20));
+    assert!(why(Question::MutateAllocation, &review).contains("no uid"));
+}
+
 #[test]
 fn a_patch_is_base64() {
     let owner = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "sip", "uid": "s", "controller": true });
