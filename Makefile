@@ -11,12 +11,12 @@ help: ## This list
 
 .PHONY: test
 test: check control-plane ## Everything: format, lints, unit and property tests, tests on a real control plane
-	$(CARGO) test --workspace --test admission --test bed
+	$(CARGO) test --workspace --test admission --test bed --test certs --test controller
 	dev/sim/truth/run
 
 .PHONY: check
 check: fmt lint ## What needs no control plane
-	$(CARGO) test --workspace --lib --bins --test manifests --test properties --test scenarios --test review --test wire
+	$(CARGO) test --workspace --lib --bins --test manifests --test properties --test scenarios --test review --test wire --test conformance
 	$(CARGO) test --workspace --doc
 
 .PHONY: fmt
@@ -59,6 +59,14 @@ mutants: ## Mutation testing of the planner (hours; installs cargo-mutants if it
 .PHONY: bench-plan
 bench-plan: ## How long a plan takes for 50 to 5,000 nodes, and what it allocates
 	$(CARGO) run --quiet --release --package plan --example bench
+
+.PHONY: bench-controller
+bench-controller: control-plane ## How fast the controller reacts, beside a bare watch (minutes: 10,000 pods)
+	BENCH=1 $(CARGO) test --workspace --test controller
+
+.PHONY: bench-webhook
+bench-webhook: control-plane ## What an admission request costs, beside a server of fixed bytes on the same TLS stack
+	$(CARGO) run --quiet --release --example bench_webhook
 
 .PHONY: deny
 deny: ## Licences, bans and sources of dependencies (installs cargo-deny if it is missing)

@@ -103,15 +103,26 @@ impl Accounts {
             }
         }
         self.prune(world);
+        self.name_unasked(world);
+    }
+
+    /// An address that no account is asked about, because no node tells which one that would be.
+    fn name_unasked(&self, world: &mut World) {
+        let asked = |address: &IpAddr| self.readers.values().any(|reader| reader.ask.addresses.contains(address));
+        let specs = world.allocations.values().filter_map(|object| object.spec.as_ref().ok());
+        let unasked: Vec<IpAddr> =
+            specs.flat_map(|spec| &spec.addresses).filter(|address| !asked(address)).copied().collect();
+        for address in unasked {
+            let message = "no node that matches tells which cloud account to ask".to_owned();
+            let unknown = Seen { view: AddressView::Unknown { message }, at: self.clock.now() };
+            world.addresses.entry(address).or_insert(unknown);
+        }
     }
 
     /// What nobody asks about any more is forgotten.
     fn prune(&mut self, world: &mut World) {
         let asks = || self.readers.values().map(|reader| &reader.ask);
-        world.addresses.retain(|address, seen| {
-            matches!(seen.view, AddressView::Unknown { .. })
-                || asks().any(|ask| ask.addresses.contains(address))
-        });
+        world.addresses.retain(|address, _| asks().any(|ask| ask.addresses.contains(address)));
         world.instances.retain(|id, _| asks().any(|ask| ask.instances.contains(id)));
         for reader in self.readers.values_mut() {
             let ask = &reader.ask;

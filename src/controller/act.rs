@@ -172,21 +172,21 @@ pub struct Restoration {
     pub token: String,
 }
 
-/// Tries until it is so, or cannot be.
+/// Tries until it is so, ever more slowly: until then the instance may have no address at all.
 pub async fn restore(restoration: Restoration, provider: Arc<dyn Provider>, token: LeaderToken) {
     let may_write = || token.may_write();
     let Restoration { operation, provider_id, token: ended } = &restoration;
-    for attempt in 0..8u32 {
+    for attempt in 0u32.. {
         let deadline = Instant::now() + STEP_TIMEOUT;
         let key = format!("{operation}/restore/{attempt}");
         let call = Call { deadline, key: &key, may_write: &may_write };
         match provider.restore(provider_id, ended, &call).await {
             Ok(()) => return,
-            Err(error) if matches!(error.class, Class::Fenced) => return,
+            Err(error) if error.class == Class::Fenced => return,
             Err(error) => {
                 warn!("{provider_id} does not have its own address back yet: {error}");
-                let pause = error.retry_after.unwrap_or(Duration::from_secs(1 << attempt));
-                tokio::time::sleep(pause).await;
+                let doubled = Duration::from_secs(1 << attempt.min(8));
+                tokio::time::sleep(error.retry_after.unwrap_or(doubled)).await;
             }
         }
     }

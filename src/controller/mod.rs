@@ -190,7 +190,10 @@ impl Controller {
                     }
                 }
                 () = tokio::time::sleep_until(wake) => {}
-                Ok(()) = self.standing.changed() => self.stand()?,
+                changed = self.standing.changed() => {
+                    changed.context("the election ended")?;
+                    self.stand()?;
+                }
                 () = stop.cancelled(), if stopping.is_none() => {
                     info!("stopping: what is under way ends first");
                     stopping = Some(Instant::now() + self.settings.grace);
