@@ -1,6 +1,6 @@
 //! The `webhook` process: watches, certificates and the server, put together.
 
-use crate::process::Common;
+use crate::process::{Common, Misconfigured};
 use anyhow::{Context as _, Result, ensure};
 use certs::{Kind, Lifetimes, Manager, Resolver, Source, Target};
 use clap::Args;
@@ -45,12 +45,32 @@ pub struct Settings {
     /// Folder with tls.crt and tls.key that somebody else keeps (cert-manager), instead of the Secret
     #[arg(long = "webhook-cert-dir", env = "WEBHOOK_CERT_DIR")]
     cert_dir: Option<PathBuf>,
+    /// With such a folder: publish the CAs of its ca.crt in the webhook configurations, too. Without this,
+    /// somebody else does (cert-manager's CA injector)
+    #[arg(long = "webhook-inject-ca", env = "WEBHOOK_INJECT_CA", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    inject_ca: bool,
+    /// How long our own CA is good, in hours
+    #[arg(long = "webhook-ca-hours", env = "WEBHOOK_CA_HOURS", default_value_t = 8760)]
+    ca_hours: u64,
+    /// How long a certificate of our own CA is good, in hours
+    #[arg(long = "webhook-leaf-hours", env = "WEBHOOK_LEAF_HOURS", default_value_t = 720)]
+    leaf_hours: u64,
     /// How long a process that ends goes on answering, so that the API server can move on, in seconds
     #[arg(long = "webhook-drain-seconds", env = "WEBHOOK_DRAIN_SECONDS", default_value_t = 10)]
     drain_seconds: u64,
 }
 
 impl Settings {
+    fn lifetimes(&self) -> Result<Lifetimes> {
+        let hours = |hours: u64| Duration::from_secs(hours.saturating_mul(3600));
+        let lifetimes =
+            Lifetimes { authority: hours(self.ca_hours), leaf: hours(self.leaf_hours), ..Lifetimes::default() };
+        match lifetimes.fault() {
+            None => Ok(lifetimes),
+            Some(fault) => Err(Misconfigured::new(format!("WEBHOOK_CA_HOURS, WEBHOOK_LEAF_HOURS: {fault}")).into()),
+        }
+    }
+
     /// Everything that the certificate is for: the Service, the URL's host, and what was asked for.
     fn names(&self, namespace: &str) -> Result<Vec<String>> {
         let mut names = vec![
@@ -120,23 +140,21 @@ fn certificates(
     telemetry: &Telemetry,
     health: &Health,
 ) -> Result<Arc<Resolver>> {
-    let (source, targets) = match &settings.cert_dir {
-        None => {
-            let target = |kind| Target { kind, name: CONFIGURATION.to_owned() };
-            let secret = settings.secret.clone();
-            let source = Source::Own { namespace: namespace.to_owned(), secret };
-            (source, vec![target(Kind::Mutating), target(Kind::Validating)])
-        }
-        // Who keeps the files (cert-manager) tells the API server whom to trust, too.
-        Some(folder) => (Source::Files(certs::Files::in_folder(folder)), Vec::new()),
+    let source = match &settings.cert_dir {
+        None => Source::Own { namespace: namespace.to_owned(), secret: settings.secret.clone() },
+        Some(folder) => Source::Files(certs::Files::in_folder(folder)),
     };
+    // Who keeps the files (cert-manager) usually tells the API server whom to trust, too.
+    let ours = settings.cert_dir.is_none() || settings.inject_ca;
+    let kinds = [Kind::Mutating, Kind::Validating].into_iter().filter(|_| ours);
+    let targets = kinds.map(|kind| Target { kind, name: CONFIGURATION.to_owned() }).collect();
     let resolver = Arc::new(Resolver::default());
     let check = health.check("certificates");
     let manager = Manager {
         client: client.clone(),
         source,
         targets,
-        settings: certs::Settings { names: settings.names(namespace)?, lifetimes: Lifetimes::default() },
+        settings: certs::Settings { names: settings.names(namespace)?, lifetimes: settings.lifetimes()? },
         resolver: resolver.clone(),
         metrics: CertMetrics::register(telemetry)?,
         readiness: Arc::new(move |state| match state {

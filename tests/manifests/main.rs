@@ -129,3 +129,32 @@ fn webhook_configurations_are_narrow() {
         }
     }
 }
+
+/// docs/superseded.md says which test holds which mistake of the past: these tests have to exist.
+#[test]
+fn tests_that_the_documentation_names_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/superseded.md")).expect("readable");
+    let sources = tests_in(&root.join("tests"));
+    let named: Vec<&str> = page
+        .lines()
+        .filter(|line| line.starts_with("| A"))
+        .filter_map(|line| line.rsplit('|').nth(1))
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .collect();
+    assert!(named.len() > 20, "the table has changed its form");
+    for name in named {
+        assert!(sources.contains(&format!("pub async fn {name}(")), "there is no test {name}");
+    }
+}
+
+/// The text of every source file below a folder.
+fn tests_in(folder: &Path) -> String {
+    let entries = std::fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable").path());
+    entries
+        .map(|path| match path.is_dir() {
+            true => tests_in(&path),
+            false => std::fs::read_to_string(&path).expect("text"),
+        })
+        .collect()
+}
