@@ -67,6 +67,14 @@ bench-controller: control-plane ## How fast the controller reacts, beside a bare
 .PHONY: bench-webhook
 bench-webhook: control-plane ## What an admission request costs, beside a server of fixed bytes on the same TLS stack
 	$(CARGO) run --quiet --release --example bench_webhook
+	$(CARGO) run --quiet --release --example bench_webhook -- --cluster
+
+.PHONY: fuzz
+fuzz: ## Fuzzes review bytes and the affinity patch, a minute each (nightly; installs cargo-fuzz if it is missing)
+	command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
+	for target in review affinity; do \
+	  RUSTUP_TOOLCHAIN=nightly cargo fuzz run -s none $$target -- -max_total_time=60 -max_len=16384 || exit 1; \
+	done
 
 .PHONY: deny
 deny: ## Licences, bans and sources of dependencies (installs cargo-deny if it is missing)

@@ -63,11 +63,16 @@ pub struct Settings {
 impl Settings {
     fn lifetimes(&self) -> Result<Lifetimes> {
         let hours = |hours: u64| Duration::from_secs(hours.saturating_mul(3600));
-        let lifetimes =
-            Lifetimes { authority: hours(self.ca_hours), leaf: hours(self.leaf_hours), ..Lifetimes::default() };
+        let lifetimes = Lifetimes {
+            authority: hours(self.ca_hours),
+            leaf: hours(self.leaf_hours),
+            ..Lifetimes::default()
+        };
         match lifetimes.fault() {
             None => Ok(lifetimes),
-            Some(fault) => Err(Misconfigured::new(format!("WEBHOOK_CA_HOURS, WEBHOOK_LEAF_HOURS: {fault}")).into()),
+            Some(fault) => {
+                Err(Misconfigured::new(format!("WEBHOOK_CA_HOURS, WEBHOOK_LEAF_HOURS: {fault}")).into())
+            }
         }
     }
 

@@ -108,7 +108,8 @@ impl Accounts {
 
     /// An address that no account is asked about, because no node tells which one that would be.
     fn name_unasked(&self, world: &mut World) {
-        let asked = |address: &IpAddr| self.readers.values().any(|reader| reader.ask.addresses.contains(address));
+        let asked =
+            |address: &IpAddr| self.readers.values().any(|reader| reader.ask.addresses.contains(address));
         let specs = world.allocations.values().filter_map(|object| object.spec.as_ref().ok());
         let unasked: Vec<IpAddr> =
             specs.flat_map(|spec| &spec.addresses).filter(|address| !asked(address)).copied().collect();

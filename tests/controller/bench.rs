@@ -127,7 +127,11 @@ async fn reaction(nodes: usize, pods: usize) -> Result<()> {
             }
             let write = eventually("the write", async || {
                 let calls = stage.cloud.memory().calls();
-                calls.iter().find(|call| call.verb == Verb::Detach && call.at >= from).cloned().context("none yet")
+                calls
+                    .iter()
+                    .find(|call| call.verb == Verb::Detach && call.at >= from)
+                    .cloned()
+                    .context("none yet")
             })
             .await?;
             let bare = watch.first_after(&spec.name, from).unwrap_or(write.at).min(write.at);
@@ -172,7 +176,8 @@ async fn load(stage: &Stage, pods: usize) -> Result<()> {
     stage.cluster.kubectl_with_input(&["create", "-f", "-"], &manifest.to_string()).await?.ok()?;
     let api: Api<k8s_openapi::api::apps::v1::Deployment> = Api::default_namespaced(stage.cluster.client());
     loop {
-        let ready = api.get("load").await?.status.and_then(|status| status.ready_replicas).unwrap_or_default();
+        let ready =
+            api.get("load").await?.status.and_then(|status| status.ready_replicas).unwrap_or_default();
         eprint!("\r  {ready} of {pods} pods are ready ");
         if usize::try_from(ready).is_ok_and(|ready| ready >= pods) {
             eprintln!();
@@ -190,7 +195,8 @@ async fn half_of_a_hundred() -> Result<()> {
     let replica = stage.replica("bench", None, Duration::from_secs(15))?;
     attached(&stage, &addresses).await?;
     stage.cloud.memory().set_latency(Duration::from_millis(50));
-    let mut holders: Vec<String> = addresses.iter().filter_map(|address| stage.cloud.holder(*address)).collect();
+    let mut holders: Vec<String> =
+        addresses.iter().filter_map(|address| stage.cloud.holder(*address)).collect();
     let others = specs.iter().map(|spec| spec.provider_id.clone()).filter(|id| !holders.contains(id));
     let down: Vec<String> = others.take(30).collect();
     holders.extend(down);
@@ -201,7 +207,8 @@ async fn half_of_a_hundred() -> Result<()> {
     futures::future::try_join_all(names.map(|name| async move { nodes.mark_not_ready(&name).await })).await?;
     let marked = began.elapsed();
     eventually("all addresses on healthy nodes", async || {
-        let sick = addresses.iter().filter(|a| stage.cloud.holder(**a).is_none_or(|id| holders.contains(&id)));
+        let sick =
+            addresses.iter().filter(|a| stage.cloud.holder(**a).is_none_or(|id| holders.contains(&id)));
         let sick = sick.count();
         ensure!(sick == 0, "{sick} are not");
         Ok(())

@@ -38,19 +38,26 @@ pub async fn five_hundred_nodes_and_two_hundred_addresses_settle_with_the_fewest
     settled(&stage, &addresses).await?;
     let first = stage.cloud.memory().calls();
     let count = |verb: Verb| first.iter().filter(|call| call.verb == verb).count();
-    println!("first: {} attaches, {} detaches, {} reads", count(Verb::Attach), count(Verb::Detach), count(Verb::Read));
+    println!(
+        "first: {} attaches, {} detaches, {} reads",
+        count(Verb::Attach),
+        count(Verb::Detach),
+        count(Verb::Read)
+    );
     ensure!(count(Verb::Attach) == addresses.len() && count(Verb::Detach) == 0, "each address once");
 
     // All nodes of a zone fall silent.
     let zone = &specs[0].zone;
     let silent: BTreeSet<&str> =
         specs.iter().filter(|spec| spec.zone == *zone).map(|spec| spec.provider_id.as_str()).collect();
-    let hit = addresses.iter().filter(|a| stage.cloud.holder(**a).is_some_and(|id| silent.contains(&*id))).count();
+    let hit =
+        addresses.iter().filter(|a| stage.cloud.holder(**a).is_some_and(|id| silent.contains(&*id))).count();
     for spec in specs.iter().filter(|spec| spec.zone == *zone) {
         stage.cluster.nodes().silence(&spec.name).await?;
     }
     eventually("every address to have left the zone", async || {
-        let there = addresses.iter().filter(|a| stage.cloud.holder(**a).is_none_or(|id| silent.contains(&*id)));
+        let there =
+            addresses.iter().filter(|a| stage.cloud.holder(**a).is_none_or(|id| silent.contains(&*id)));
         let there = there.count();
         ensure!(there == 0, "{there} are still there or nowhere");
         Ok(())
@@ -59,8 +66,15 @@ pub async fn five_hundred_nodes_and_two_hundred_addresses_settle_with_the_fewest
     settled(&stage, &addresses).await?;
     let calls = stage.cloud.memory().calls().split_off(first.len());
     let count = |verb: Verb| calls.iter().filter(|call| call.verb == verb).count();
-    println!("a zone gone: {hit} addresses hit, {} attaches, {} detaches", count(Verb::Attach), count(Verb::Detach));
-    ensure!(hit > 0 && count(Verb::Attach) == hit && count(Verb::Detach) == hit, "each address that was hit once");
+    println!(
+        "a zone gone: {hit} addresses hit, {} attaches, {} detaches",
+        count(Verb::Attach),
+        count(Verb::Detach)
+    );
+    ensure!(
+        hit > 0 && count(Verb::Attach) == hit && count(Verb::Detach) == hit,
+        "each address that was hit once"
+    );
     ensure!(stage.cloud.violations().is_empty(), "{:?}", stage.cloud.violations());
     replica.stop().await
 }

@@ -91,7 +91,8 @@ pub fn run_at_once(number: usize, tests: Vec<Test>) -> ExitCode {
 /// Runs one thing that is no test, such as a benchmark.
 pub fn run_one(future: impl Future<Output = Result<()>>) -> ExitCode {
     crate::init_logging();
-    let done = tokio::runtime::Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(future));
+    let done =
+        tokio::runtime::Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(future));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -78,8 +78,7 @@ impl Layout {
             path,
             config: Some(admin.clone()),
         };
-        let etcd_probe =
-            Probe { url: self.etcd_url(), path: "/health", config: None };
+        let etcd_probe = Probe { url: self.etcd_url(), path: "/health", config: None };
         self.kubeconfig("system:kube-controller-manager", &[])?;
         self.kubeconfig("system:kube-scheduler", &[])?;
         let bin = &self.binaries;
