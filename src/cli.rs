@@ -77,7 +77,7 @@ impl Cli {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("ip-address-controller: {error:#}");
-                let misconfigured = error.chain().any(|cause| cause.is::<Misconfigured>());
+                let misconfigured = error.downcast_ref::<Misconfigured>().is_some();
                 if misconfigured { ExitCode::from(2) } else { ExitCode::FAILURE }
             }
         }

@@ -83,7 +83,7 @@ impl Accounts {
             if !self.readers.contains_key(&account) {
                 match self.connect.open(&account) {
                     Ok(provider) => {
-                        drop(self.readers.insert(account.clone(), Reader::new(provider, interval)))
+                        drop(self.readers.insert(account.clone(), Reader::new(provider, interval)));
                     }
                     Err(error) => {
                         mark_unknown(world, &ask, &error, self.clock.now());

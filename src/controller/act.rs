@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 /// How long one step may take: the slowest clouds take half a minute.
-const STEP_TIMEOUT: Duration = Duration::from_secs(120);
+const STEP_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// How a step ended.
 #[derive(Debug)]
@@ -70,23 +70,24 @@ pub async fn carry_out(
     clock: Clock,
 ) {
     let deadline = Instant::now() + STEP_TIMEOUT;
-    let result = match timeout_at(deadline, perform(&step, &*provider, &token, deadline)).await {
-        Ok(result) => result,
-        Err(_) => {
-            let provider_id = concerns(&step.action).map(|(id, _)| id.to_owned()).unwrap_or_default();
-            let error = cloud::Error::new(Class::Transient, format!("no answer within {STEP_TIMEOUT:?}"));
-            Err(Failed { provider_id, error, written: true })
-        }
-    };
-    match &result {
-        Ok(()) => {
-            info!(address = %step.address, operation = step.operation, cause = step.cause.as_str(), action = ?step.action, "done")
-        }
-        Err(failed) => {
-            warn!(address = %step.address, operation = step.operation, action = ?step.action, class = failed.error.class.as_str(), "{}", failed.error)
+    let result = timeout_at(deadline, perform(&step, &*provider, &token, deadline)).await;
+    let result = result.unwrap_or_else(|_| {
+        let provider_id = concerns(&step.action).map(|(id, _)| id).unwrap_or_default();
+        let error = cloud::Error::new(Class::Transient, format!("no answer within {STEP_TIMEOUT:?}"));
+        Err(failed(provider_id, error, true))
+    });
+    log(&step, &result);
+    let _ = mailbox.send(Message::StepEnded(Outcome { step, result, at: clock.now() })).await;
+}
+
+fn log(step: &Step, result: &Result<(), Failed>) {
+    let Step { address, operation, action, .. } = step;
+    match result {
+        Ok(()) => info!(%address, operation, cause = step.cause.as_str(), ?action, "done"),
+        Err(Failed { error, .. }) => {
+            warn!(%address, operation, ?action, class = error.class.as_str(), "{error}");
         }
     }
-    let _ = mailbox.send(Message::StepEnded(Outcome { step, result, at: clock.now() })).await;
 }
 
 async fn perform(

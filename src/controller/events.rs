@@ -60,7 +60,7 @@ fn begun(was: Option<&IpStatus>, is: &IpStatus) -> Option<Event> {
         (None, None) => return None,
     };
     let why = Reason::from_name(&operation.cause).map(Reason::meaning).unwrap_or_default();
-    Some(event(EventType::Normal, &operation.cause, "Move", format!("{} {way}: {why}", is.address)))
+    Some(event(EventType::Normal, &operation.cause, "Move", &format!("{} {way}: {why}", is.address)))
 }
 
 fn arrived(was: Option<&IpStatus>, is: &IpStatus) -> Option<Event> {
@@ -68,10 +68,10 @@ fn arrived(was: Option<&IpStatus>, is: &IpStatus) -> Option<Event> {
     let same = was.is_some_and(|was| was.node.as_ref() == Some(node) && was.state == "Attached");
     let adopted = is.reason.as_deref() == Some(Reason::Adopted.as_str());
     let reason = if adopted { Reason::Adopted } else { Reason::Attached };
-    let note = format!("{} is attached to node {node}", is.address);
+    let words = format!("{} is attached to node {node}", is.address);
     // A word that was missing for a while and is the same as before is no news.
     let recovered = was.is_some_and(|was| was.state == "Unknown" && was.node.as_ref() == Some(node));
-    (!same && !recovered).then(|| event(EventType::Normal, reason.as_str(), "Attach", note))
+    (!same && !recovered).then(|| event(EventType::Normal, reason.as_str(), "Attach", &words))
 }
 
 fn released<'s>(
@@ -81,8 +81,8 @@ fn released<'s>(
     let listed = |address: &str| after.ips.iter().any(|ip| ip.address == address);
     before.ips.iter().filter(move |ip| ip.node.is_some() && !listed(&ip.address)).map(|ip| {
         let node = ip.node.as_deref().unwrap_or_default();
-        let note = format!("{} is not held for this allocation any more (was on node {node})", ip.address);
-        event(EventType::Normal, "Released", "Release", note)
+        let words = format!("{} is not held for this allocation any more (was on node {node})", ip.address);
+        event(EventType::Normal, "Released", "Release", &words)
     })
 }
 
@@ -100,11 +100,11 @@ fn conditions<'s>(
             "Ready" if is_true => EventType::Normal,
             _ => return None,
         };
-        (!same).then(|| event(kind, &condition.reason, "Observe", condition.message.clone()))
+        (!same).then(|| event(kind, &condition.reason, "Observe", &condition.message))
     })
 }
 
-fn event(type_: EventType, reason: &str, action: &str, note: String) -> Event {
+fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
     // The API server takes notes of up to 1,024 bytes.
     let end = note.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|end| *end <= 1024).last();
     Event {

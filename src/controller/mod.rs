@@ -115,7 +115,7 @@ pub async fn run(
     );
     let electing = tokio::spawn(elector.run());
     let controller =
-        Controller::new(settings, client, connect, metrics, pulse, standing, tell_elector, token);
+        Controller::new(settings, &client, connect, metrics, pulse, standing, tell_elector, token);
     let ended = controller.turn_until(stop).await;
     if ended.is_ok() {
         // It is told to stop by now, and releases what it holds.
@@ -130,7 +130,7 @@ impl Controller {
     #[allow(clippy::too_many_arguments)] // parts that are made in one place, and nowhere else
     fn new(
         settings: Settings,
-        client: Client,
+        client: &Client,
         connect: Arc<dyn cloud::Connect>,
         metrics: Metrics,
         pulse: watching::Sender<Pulse>,
@@ -158,7 +158,7 @@ impl Controller {
             accounts: Accounts::new(connect, send.clone(), clock, metrics.clone()),
             writes: Writes::default(),
             gauges: gauges::Gauges::new(metrics.clone(), &settings),
-            _watches: watches(&client, &send, &metrics),
+            _watches: watches(client, &send, &metrics),
             writer,
             token,
             clock,
@@ -263,7 +263,7 @@ impl Controller {
             Message::Pod(key, change) => self.state.followers.pod(&key, change, world),
             Message::Read(read) => self.accounts.apply(read, world),
             Message::StepEnded(outcome) => self.step_ended(&outcome),
-            Message::Written(target, written) => self.written(target, written),
+            Message::Written(target, written) => self.written(target, &written),
         }
         true
     }
@@ -282,8 +282,8 @@ impl Controller {
         changed
     }
 
-    fn written(&mut self, target: Target, written: Written) {
-        let outcome = match &written {
+    fn written(&mut self, target: Target, written: &Written) {
+        let outcome = match written {
             Written::Done => "done",
             Written::Conflict => "conflict",
             Written::Refused => "refused",
@@ -293,7 +293,7 @@ impl Controller {
             }
         };
         self.metrics.kubernetes_writes.with_label_values(&[target.kind(), outcome]).inc();
-        self.writes.ended(target, &written);
+        self.writes.ended(target, written);
     }
 }
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use webhook::server::{Health, Shutdown};
 
 /// How long the loop may stand still before the process counts as hung: it turns every few seconds.
-const HUNG: Duration = Duration::from_secs(60);
+const HUNG: Duration = Duration::from_mins(1);
 
 /// Settings of the controller.
 #[derive(Args, Clone, Debug)]

@@ -133,25 +133,22 @@ impl Writer {
     /// somebody else also wrote.
     pub async fn marks(&self, wanted: &NodeMarks, node: &plan::Node) -> kube::Result<()> {
         let api: Api<lean::Node> = Api::all(self.client.clone());
-        let object = match &wanted.marks {
-            Some((allocation, address)) => {
-                let apply = json!({
-                    "apiVersion": "v1",
-                    "kind": "Node",
-                    "metadata": {
-                        "name": wanted.node,
-                        "uid": wanted.uid,
-                        "labels": { LABEL_READY: "true", LABEL_ALLOCATION: allocation },
-                        "annotations": { ANNOTATION_RESERVED_IP: address.to_string() },
-                    },
-                });
-                let parameters = PatchParams::apply(FIELD_MANAGER).force();
-                api.patch(&wanted.node, &parameters, &Patch::Apply(&apply)).await?
-            }
-            None => {
-                let patch = patch(removal(wanted, node));
-                api.patch(&wanted.node, &PatchParams::default(), &patch).await?
-            }
+        let object = if let Some((allocation, address)) = &wanted.marks {
+            let apply = json!({
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {
+                    "name": wanted.node,
+                    "uid": wanted.uid,
+                    "labels": { LABEL_READY: "true", LABEL_ALLOCATION: allocation },
+                    "annotations": { ANNOTATION_RESERVED_IP: address.to_string() },
+                },
+            });
+            let parameters = PatchParams::apply(FIELD_MANAGER).force();
+            api.patch(&wanted.node, &parameters, &Patch::Apply(&apply)).await?
+        } else {
+            let patch = patch(removal(wanted, node));
+            api.patch(&wanted.node, &PatchParams::default(), &patch).await?
         };
         info!(node = wanted.node, marks = ?wanted.marks, "marked");
         self.applied(Message::Node(Change::Applied(object))).await;

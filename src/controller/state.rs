@@ -25,6 +25,7 @@ pub struct State {
 
 /// Which lists are complete.
 #[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // they are
 pub struct Listed {
     pub allocations: bool,
     pub nodes: bool,
@@ -151,7 +152,9 @@ impl State {
                     .filter(|(_, node)| !uids.contains(&node.uid))
                     .map(|(name, _)| name.clone())
                     .collect();
-                gone.iter().for_each(|name| self.forget_node(name));
+                for name in gone {
+                    self.forget_node(&name);
+                }
             }
         }
         true
@@ -185,7 +188,9 @@ impl State {
             Change::Listed(uids) => {
                 self.listed.unscheduled = true;
                 let gone: Vec<_> = self.waiting.keys().filter(|uid| !uids.contains(*uid)).cloned().collect();
-                gone.iter().for_each(|uid| self.forget_waiting(uid));
+                for uid in gone {
+                    self.forget_waiting(&uid);
+                }
             }
         }
         true

@@ -92,7 +92,10 @@ impl Controller {
                 }
                 continue;
             };
-            if !act::is_claimed(world, &step) || act::is_busy(world, step.address, provider_id) {
+            if !act::is_claimed(world, &step)
+                || act::is_busy(world, step.address, provider_id)
+                || self.is_being_marked(&step.action)
+            {
                 continue;
             }
             if let Some(provider) = self.accounts.provider_of(provider_id) {
@@ -104,6 +107,12 @@ impl Controller {
         }
         self.verified.extend(verify.iter().map(|address| (*address, now)));
         self.accounts.verify(&verify, &mut self.tasks);
+    }
+
+    /// Marks that are on their way to a node are not in the world yet: an address must not leave under them.
+    fn is_being_marked(&self, action: &Action) -> bool {
+        let Action::Detach { from, .. } = action else { return false };
+        from.node.as_ref().is_some_and(|node| self.writes.is_under_way(&Target::Node(node.clone())))
     }
 
     pub(super) fn step_ended(&mut self, outcome: &Outcome) {
@@ -142,7 +151,9 @@ impl Controller {
                 })
             })
             .collect();
-        left.into_iter().for_each(|restoration| self.restore(restoration));
+        for restoration in left {
+            self.restore(restoration);
+        }
     }
 
     /// Gives an instance its own address back, where it had one.

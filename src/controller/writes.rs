@@ -52,6 +52,10 @@ impl Writes {
         self.0.insert(target, State::Waiting { until, failures });
     }
 
+    pub fn is_under_way(&self, target: &Target) -> bool {
+        matches!(self.0.get(target), Some(State::UnderWay { .. }))
+    }
+
     pub fn any_under_way(&self) -> bool {
         self.0.values().any(|state| matches!(state, State::UnderWay { .. }))
     }

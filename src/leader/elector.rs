@@ -82,10 +82,10 @@ impl Elector {
 
     /// Runs until it is told to stop, or a lease that it held is lost.
     pub async fn run(mut self) {
-        let (changed, mut changes) = mpsc::channel(1);
-        let watching = tokio::spawn(follow(self.api.clone(), self.name.clone(), changed));
+        let (wake, mut wakes) = mpsc::channel(1);
+        let watching = tokio::spawn(follow(self.api.clone(), self.name.clone(), wake));
         loop {
-            let command = match self.acquire(&mut changes).await {
+            let command = match self.acquire(&mut wakes).await {
                 Some((lease, epoch)) => self.lead(lease, epoch).await,
                 None => Command::Stop,
             };
@@ -102,7 +102,7 @@ impl Elector {
     }
 
     /// Asks for the lease until it is ours; `None`: told to stop.
-    async fn acquire(&mut self, changes: &mut mpsc::Receiver<()>) -> Option<(Lease, i64)> {
+    async fn acquire(&mut self, wakes: &mut mpsc::Receiver<()>) -> Option<(Lease, i64)> {
         loop {
             match timeout(self.timings.request(), self.try_acquire()).await {
                 Ok(Ok(Some(won))) => return Some(won),
@@ -113,7 +113,7 @@ impl Elector {
             let pause = self.timings.retry.mul_f64(1.0 + 0.2 * fastrand::f64());
             tokio::select! {
                 () = sleep(pause) => {}
-                Some(()) = changes.recv() => {}
+                Some(()) = wakes.recv() => {}
                 command = self.commands.recv() => match command {
                     Some(Command::Yield) => {}
                     Some(Command::Stop) | None => return None,
@@ -305,7 +305,7 @@ enum Renewal {
 }
 
 /// Wakes the candidate whenever the lease changes hands: a release is answered at once.
-async fn follow(api: Api<Lease>, name: String, changed: mpsc::Sender<()>) {
+async fn follow(api: Api<Lease>, name: String, wake: mpsc::Sender<()>) {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut events = std::pin::pin!(watcher::watcher(api, config));
     while let Some(event) = events.next().await {
@@ -313,11 +313,11 @@ async fn follow(api: Api<Lease>, name: String, changed: mpsc::Sender<()>) {
             Ok(watcher::Event::Apply(lease)) => {
                 let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
                 if holder.is_empty() {
-                    let _ = changed.try_send(());
+                    let _ = wake.try_send(());
                 }
             }
             Ok(watcher::Event::Delete(_)) => {
-                let _ = changed.try_send(());
+                let _ = wake.try_send(());
             }
             Ok(_) => {}
             Err(_) => sleep(Duration::from_secs(1)).await,

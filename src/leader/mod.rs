@@ -32,6 +32,6 @@ impl Timings {
 
     /// How long a single request may take so that it is over before anybody else leads.
     pub fn request(&self) -> Duration {
-        self.lease - self.renew_deadline
+        self.lease.saturating_sub(self.renew_deadline)
     }
 }

@@ -48,8 +48,8 @@ pub async fn each_class_of_error_at_each_step(stage: &Stage) -> Result<()> {
         let scene = stage.scene(&name, 3, 1).await?;
         scene.allocate(json!({})).await?;
         ensure!(scene.settled().await? == [1], "{name}: begins on the first node");
-        // Where it is of no use to try again, the other node has to do.
-        let times = if class == Class::Permanent { 1 } else { 2 };
+        // Where it is of no use to try again soon, the other node has to do.
+        let times = if matches!(class, Class::Permanent | Class::Denied) { 1 } else { 2 };
         stage.cloud.memory().script(verb, Some(scene.addresses[0]), times, Fault::Error(class));
         scene.cordon(1).await?;
         eventually(&format!("{name}: to be on another node"), async || {

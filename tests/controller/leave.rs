@@ -64,7 +64,7 @@ pub async fn a_drained_node_loses_it_once_the_last_pod_is_really_gone(stage: &St
         .await?;
         loop {
             let place = scene.places()[0];
-            let ending = scene.pods().await?.iter().any(|pod| scene.number_of(pod) == 1);
+            let ending = scene.pods().await?.iter().any(|pod| crate::stage::number_of(pod) == 1);
             if !ending {
                 return Ok::<_, anyhow::Error>(());
             }
@@ -180,8 +180,8 @@ pub async fn a_silent_node_loses_address_and_pods_at_once(stage: &Stage) -> Resu
     // Without us the pod would wait for its toleration of 300 s.
     eventually("a pod on the new node", async || {
         let pods = scene.pods().await?;
-        let there = pods.iter().any(|pod| scene.number_of(pod) == 2 && crate::stage::is_ready(pod));
-        ensure!(there, "pods are on {:?}", pods.iter().map(|pod| scene.number_of(pod)).collect::<Vec<_>>());
+        let there = pods.iter().any(|pod| crate::stage::number_of(pod) == 2 && crate::stage::is_ready(pod));
+        ensure!(there, "pods are on {:?}", pods.iter().map(crate::stage::number_of).collect::<Vec<_>>());
         Ok(())
     })
     .await?;
@@ -322,7 +322,7 @@ pub async fn pods_with_similar_names_neither_hold_it_nor_are_touched(stage: &Sta
     stage.cluster.kubectl(&["delete", "pod", "-n", "lookalike", &ours]).await?.ok()?;
     scene.arrives(0, 2).await?;
     scene.moved_once(2)?;
-    let left = scene.pods().await?.iter().filter(|pod| scene.number_of(pod) == 1).count();
+    let left = scene.pods().await?.iter().filter(|pod| crate::stage::number_of(pod) == 1).count();
     ensure!(left == 2, "the others were left alone");
     Ok(())
 }

@@ -76,7 +76,15 @@ fn main() -> ExitCode {
     if std::env::var_os("BENCH").is_some() {
         return cluster::harness::run_one(bench::run());
     }
-    let mut all = on_shared_stage![
+    let mut all = in_memory();
+    all.extend(on_gcp());
+    all.extend([Cloud::Aws, Cloud::Azure].into_iter().flat_map(on_other_clouds));
+    all.extend(on_their_own());
+    cluster::harness::run_at_once(8, all)
+}
+
+fn in_memory() -> Vec<Test> {
+    on_shared_stage![
         None,
         attach::an_address_is_attached_and_its_pods_follow,
         attach::what_is_attached_already_is_adopted_without_a_move,
@@ -123,9 +131,12 @@ fn main() -> ExitCode {
         election::a_lease_that_is_deleted_is_lost_and_can_be_had_again,
         election::clocks_an_hour_apart_change_nothing,
         election::a_leader_that_yields_comes_back_only_if_nobody_else_wants_it,
-    ];
-    // The same with the vendor's SDK and a simulator on the wire.
-    all.extend(on_shared_stage![
+    ]
+}
+
+/// The same with the vendor's SDK and a simulator on the wire.
+fn on_gcp() -> Vec<Test> {
+    on_shared_stage![
         Some(Cloud::Gcp),
         attach::an_address_is_attached_and_its_pods_follow,
         attach::what_is_attached_already_is_adopted_without_a_move,
@@ -159,20 +170,25 @@ fn main() -> ExitCode {
         pods::a_webhook_that_never_injects_ends_in_one_eviction,
         pods::a_running_daemon_set_loses_no_pod_before_a_node_is_marked,
         pods::a_stateful_set_follows_its_address,
-    ]);
-    for cloud in [Cloud::Aws, Cloud::Azure] {
-        all.extend(on_shared_stage![
-            Some(cloud),
-            attach::an_address_is_attached_and_its_pods_follow,
-            attach::what_is_attached_already_is_adopted_without_a_move,
-            leave::a_drained_node_loses_it_once_the_last_pod_is_really_gone,
-            leave::a_node_that_is_not_ready_for_longer_than_the_grace,
-            leave::a_node_and_its_machine_gone_at_once,
-            release::deletion_detaches,
-            release::deletion_with_retain_leaves_the_addresses,
-        ]);
-    }
-    all.extend(on_own_stage![
+    ]
+}
+
+/// The main ones with the others.
+fn on_other_clouds(cloud: Cloud) -> Vec<Test> {
+    on_shared_stage![
+        Some(cloud),
+        attach::an_address_is_attached_and_its_pods_follow,
+        attach::what_is_attached_already_is_adopted_without_a_move,
+        leave::a_drained_node_loses_it_once_the_last_pod_is_really_gone,
+        leave::a_node_that_is_not_ready_for_longer_than_the_grace,
+        leave::a_node_and_its_machine_gone_at_once,
+        release::deletion_detaches,
+        release::deletion_with_retain_leaves_the_addresses,
+    ]
+}
+
+fn on_their_own() -> Vec<Test> {
+    on_own_stage![
         alone::at_rest_nothing_is_written_and_reads_are_batches,
         alone::a_leader_that_stops_hands_over_and_nothing_moves,
         alone::a_leader_that_dies_in_the_middle_of_a_move_is_succeeded,
@@ -188,6 +204,5 @@ fn main() -> ExitCode {
         processes::sigkill_hands_over_when_the_lease_is_over,
         processes::sigstop_and_sigcont_of_a_leader_in_the_middle_of_a_move,
         processes::bad_settings_end_with_two_and_a_sentence,
-    ]);
-    cluster::harness::run_at_once(8, all)
+    ]
 }

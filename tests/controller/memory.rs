@@ -130,6 +130,12 @@ impl Memory {
         self.state().scripts.retain(|script| script.address != address);
     }
 
+    /// Whether a script for such calls of an address is still to be played.
+    pub fn is_to_come(&self, verb: Verb, address: IpAddr) -> bool {
+        let state = self.state();
+        state.scripts.iter().any(|s| s.verb == verb && s.address == Some(address) && s.times > 0)
+    }
+
     pub fn holder(&self, address: IpAddr) -> Option<String> {
         self.state().addresses.get(&address).cloned().flatten().map(|(holder, _)| holder)
     }
@@ -252,7 +258,7 @@ impl Memory {
                 }
             }
         };
-        let recorded = answer.as_ref().map(|()| ()).map_err(|error| error.class);
+        let recorded = answer.as_ref().copied().map_err(|error| error.class);
         self.record_at(at, verb, Some(address), instance, recorded);
         answer
     }
@@ -299,7 +305,7 @@ impl Provider for Memory {
             (_, Some(InstanceState::Running { refuses: None })) => Ok(()),
             _ => Err(Error::new(Class::Permanent, "the instance cannot take it")),
         };
-        let recorded = answer.as_ref().map(|()| ()).map_err(|error| error.class);
+        let recorded = answer.as_ref().copied().map_err(|error| error.class);
         self.record(Verb::Preflight, Some(address), instance, recorded);
         answer
     }

@@ -40,7 +40,9 @@ pub async fn plan_mode_says_and_touches_nothing(stage: &Stage) -> Result<()> {
 
 pub async fn a_storm_is_waited_out_unless_the_cloud_confirms(stage: &Stage) -> Result<()> {
     let scene = stage.scene("storm", 4, 1).await?;
-    scene.allocate(json!({ "failover": { "stormThresholdPercent": 55 } })).await?;
+    // Long enough for all three to fall before the first is given up.
+    let failover = json!({ "stormThresholdPercent": 55, "notReadyGraceSeconds": 15 });
+    scene.allocate(json!({ "failover": failover })).await?;
     scene.settled().await?;
     for node in [1, 2, 3] {
         stage.cluster.nodes().mark_not_ready(&scene.node_name(node)).await?;

@@ -31,7 +31,7 @@ pub async fn a_running_daemon_set_loses_no_pod_before_a_node_is_marked(stage: &S
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
             node.starts_with("daemons-") && is_ready(pod)
         };
-        let mut numbers: Vec<usize> = pods.iter().filter(ours).map(|pod| scene.number_of(pod)).collect();
+        let mut numbers: Vec<usize> = pods.iter().filter(ours).map(crate::stage::number_of).collect();
         numbers.sort_unstable();
         Ok(numbers)
     };

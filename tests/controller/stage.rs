@@ -371,12 +371,9 @@ impl Scene<'_> {
     pub async fn pods_ready(&self, count: usize) -> Result<Vec<usize>> {
         eventually(&format!("{count} pods of {} to be Ready", self.name), async || {
             let pods = self.pods().await?;
-            let ready: Vec<usize> =
-                pods.iter().filter(|pod| is_ready(pod)).map(|pod| self.number_of(pod)).collect();
-            let all = pods
-                .iter()
-                .map(|pod| format!("{} {}", pod.name_any(), self.number_of(pod)))
-                .collect::<Vec<_>>();
+            let ready: Vec<usize> = pods.iter().filter(|pod| is_ready(pod)).map(number_of).collect();
+            let all =
+                pods.iter().map(|pod| format!("{} {}", pod.name_any(), number_of(pod))).collect::<Vec<_>>();
             ensure!(
                 ready.len() == count && pods.len() == count,
                 "{ready:?} of {all:?}: {}",
@@ -385,12 +382,6 @@ impl Scene<'_> {
             Ok(ready)
         })
         .await
-    }
-
-    /// The number of a pod's node; 0: none.
-    pub fn number_of(&self, pod: &Pod) -> usize {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
-        node.rsplit_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or_default()
     }
 
     /// Nothing that must never happen has happened.
@@ -404,6 +395,12 @@ impl Scene<'_> {
         }
         Ok(())
     }
+}
+
+/// The number of a pod's node; 0: none.
+pub fn number_of(pod: &Pod) -> usize {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    node.rsplit_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or_default()
 }
 
 pub fn is_ready(pod: &Pod) -> bool {

@@ -152,9 +152,10 @@ fn tests_that_the_documentation_names_exist() {
 fn tests_in(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable").path());
     entries
-        .map(|path| match path.is_dir() {
-            true => tests_in(&path),
-            false => std::fs::read_to_string(&path).expect("text"),
-        })
+        .map(
+            |path| {
+                if path.is_dir() { tests_in(&path) } else { std::fs::read_to_string(&path).expect("text") }
+            },
+        )
         .collect()
 }

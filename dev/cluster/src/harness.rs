@@ -78,14 +78,14 @@ macro_rules! tests_on_all_versions {
 /// Runs the tests as `cargo test` expects it. With `CONTROL_PLANE=skip` none of them runs, and it says
 /// so.
 pub fn run(tests: Vec<Test>) -> ExitCode {
-    run_with(Arguments::from_args(), tests)
+    run_with(&Arguments::from_args(), tests)
 }
 
 /// The same, so many at a time unless the command line says otherwise: for tests that mostly wait.
 pub fn run_at_once(number: usize, tests: Vec<Test>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(number);
-    run_with(arguments, tests)
+    run_with(&arguments, tests)
 }
 
 /// Runs one thing that is no test, such as a benchmark.
@@ -102,7 +102,7 @@ pub fn run_one(future: impl Future<Output = Result<()>>) -> ExitCode {
     }
 }
 
-fn run_with(arguments: Arguments, tests: Vec<Test>) -> ExitCode {
+fn run_with(arguments: &Arguments, tests: Vec<Test>) -> ExitCode {
     crate::init_logging();
     let skip = std::env::var("CONTROL_PLANE").is_ok_and(|value| value == "skip");
     let runtime = match tokio::runtime::Runtime::new() {
@@ -123,7 +123,7 @@ fn run_with(arguments: Arguments, tests: Vec<Test>) -> ExitCode {
             Trial::test(test.name, body).with_ignored_flag(skip)
         })
         .collect();
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let conclusion = libtest_mimic::run(arguments, trials);
     // Dropping a cluster ends tasks, which needs the runtime around it.
     runtime.block_on(async move { drop(bed) });
     if skip {

@@ -152,7 +152,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         assert!(health.hung().concat().starts_with("[-] controller: has not turned for"));
         let patient = Health::new(&Shutdown::default());
-        patient.heart("controller", Duration::from_secs(3600)).beat();
+        patient.heart("controller", Duration::from_hours(1)).beat();
         heart.beat();
         assert!(patient.hung().is_empty());
     }
