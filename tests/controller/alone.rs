@@ -147,7 +147,7 @@ pub async fn an_api_server_that_is_gone_for_longer_than_the_lease_ends_the_leade
     stage.cluster.apiserver().start().await?;
     let again = stage.replica("again", None, LEASE)?;
     scene.cordon(1).await?;
-    scene.arrives(0, 2).await?;
+    scene.leaves(0, 1).await?;
     scene.no_violations()?;
     again.stop().await
 }
@@ -161,11 +161,11 @@ pub async fn an_api_server_and_etcd_that_restart_change_nothing() -> Result<()> 
     stage.cluster.apiserver().kill().await?;
     stage.cluster.apiserver().start().await?;
     scene.cordon(1).await?;
-    scene.arrives(0, 2).await?;
+    let second = scene.leaves(0, 1).await?;
     stage.cluster.etcd().kill().await?;
     stage.cluster.etcd().start().await?;
-    eventually("the API server to answer again", async || scene.cordon(2).await).await?;
-    scene.arrives(0, 3).await?;
+    eventually("the API server to answer again", async || scene.cordon(second).await).await?;
+    scene.leaves(0, second).await?;
     ensure!(leader.is_leading(), "it still leads");
     scene.no_violations()?;
     leader.stop().await
@@ -183,12 +183,12 @@ pub async fn a_compacted_history_changes_nothing() -> Result<()> {
     stage.cluster.apiserver().start().await?;
     scene.cordon(1).await?;
     stage.cluster.compact().await?;
-    scene.arrives(0, 2).await?;
+    let second = scene.leaves(0, 1).await?;
     stage.cluster.apiserver().kill().await?;
     stage.cluster.apiserver().start().await?;
-    stage.cluster.nodes().delete(&scene.node_name(2)).await?;
+    stage.cluster.nodes().delete(&scene.node_name(second)).await?;
     stage.cluster.compact().await?;
-    scene.arrives(0, 3).await?;
+    scene.leaves(0, second).await?;
     scene.no_violations()?;
     leader.stop().await
 }

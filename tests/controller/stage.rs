@@ -247,6 +247,19 @@ impl Scene<'_> {
         Ok(())
     }
 
+    /// Waits until an address has left a node for whichever other, and everything is settled; for tests that
+    /// hurt the API server, whose nodes may look NotReady for a while.
+    pub async fn leaves(&self, address: usize, node: usize) -> Result<usize> {
+        eventually(&format!("address {address} to leave {}", self.node_name(node)), async || {
+            let places = self.places();
+            let left = places[address].is_some_and(|place| place != node);
+            ensure!(left, "addresses are at {places:?}: {}", self.story().await?);
+            Ok(())
+        })
+        .await?;
+        Ok(self.settled().await?[address])
+    }
+
     /// Waits until the status of an address has that reason.
     pub async fn reason(&self, address: usize, reason: &str) -> Result<()> {
         let text = self.addresses[address].to_string();
