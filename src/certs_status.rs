@@ -6,8 +6,6 @@ use clap::Args;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject};
-use kube::config::KubeConfigOptions;
-use kube::{Client, Config};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -38,7 +36,7 @@ impl Status {
     }
 
     async fn ask(&self) -> Result<String> {
-        let client = self.client().await?;
+        let client = crate::process::client(self.context.as_deref()).await?;
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.namespace);
         let place = format!("{}/{}", self.namespace, self.secret);
         let secret =
@@ -51,17 +49,6 @@ impl Status {
             targets.push((target, object));
         }
         Ok(report(&place, secret.as_ref(), &targets, Timestamp::now()))
-    }
-
-    async fn client(&self) -> Result<Client> {
-        let config = match &self.context {
-            None => Config::infer().await?,
-            Some(context) => {
-                let options = KubeConfigOptions { context: Some(context.clone()), ..Default::default() };
-                Config::from_kubeconfig(&options).await?
-            }
-        };
-        Ok(Client::try_from(config)?)
     }
 }
 

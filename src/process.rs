@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
@@ -35,16 +36,9 @@ pub struct Common {
 }
 
 impl Common {
-    /// The usual inference: KUBECONFIG or ~/.kube/config, else the service account.
+    /// A client for the cluster.
     pub async fn client(&self) -> Result<Client> {
-        let config = match &self.context {
-            None => Config::infer().await.context("no cluster to talk to")?,
-            Some(context) => {
-                let options = KubeConfigOptions { context: Some(context.clone()), ..Default::default() };
-                Config::from_kubeconfig(&options).await.with_context(|| format!("context {context:?}"))?
-            }
-        };
-        Ok(Client::try_from(config)?)
+        client(self.context.as_deref()).await
     }
 
     /// The namespace that we live in.
@@ -69,6 +63,23 @@ impl Common {
         tokio::spawn(server::serve_plain(metrics_port, metrics, Limits::default()));
         Ok(())
     }
+}
+
+/// The usual inference: KUBECONFIG or ~/.kube/config, else the service account.
+pub async fn client(context: Option<&str>) -> Result<Client> {
+    let config = match context {
+        None => Config::infer().await.context("no cluster to talk to")?,
+        Some(context) => {
+            let options = KubeConfigOptions { context: Some(context.to_owned()), ..Default::default() };
+            Config::from_kubeconfig(&options).await.with_context(|| format!("context {context:?}"))?
+        }
+    };
+    Ok(Client::try_from(config)?)
+}
+
+/// Namespaces whose pods are never touched: the cluster's own, and ours.
+pub fn excluded_namespaces(ours: &str) -> BTreeSet<String> {
+    ["kube-system", "kube-node-lease", ours].map(str::to_owned).into()
 }
 
 /// Settings that cannot be: the process ends with 2, so that nobody restarts it in hope.

@@ -1,12 +1,11 @@
 //! The `webhook` process: watches, certificates and the server, put together.
 
-use crate::process::{Common, Misconfigured};
+use crate::process::{Common, Misconfigured, excluded_namespaces};
 use anyhow::{Context as _, Result, ensure};
 use certs::{Kind, Lifetimes, Manager, Resolver, Source, Target};
 use clap::Args;
 use http::Uri;
 use kube::Client;
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -118,7 +117,7 @@ pub async fn serve(
     health: &Health,
     shutdown: Shutdown,
 ) -> Result<()> {
-    let excluded: BTreeSet<String> = ["kube-system", "kube-node-lease", namespace].map(str::to_owned).into();
+    let excluded = excluded_namespaces(namespace);
     let state = Arc::new(State::new(excluded, Metrics::new(telemetry)?));
     let index = health.check("index");
     let listener = server::listen("webhook", settings.addr).await?;

@@ -78,6 +78,7 @@ impl Accounts {
     /// Works out anew what to ask whom; what was never read is read at once.
     pub fn reshape(&mut self, world: &mut World) {
         let wanted = wanted(&*self.connect, world);
+        let mut closed = Vec::new();
         self.readers.retain(|account, _| wanted.contains_key(account));
         for (account, (ask, interval)) in wanted {
             if !self.readers.contains_key(&account) {
@@ -86,8 +87,8 @@ impl Accounts {
                         drop(self.readers.insert(account.clone(), Reader::new(provider, interval)));
                     }
                     Err(error) => {
-                        mark_unknown(world, &ask, &error, self.clock.now());
                         warn!("{account}: {error}");
+                        closed.push((ask, error));
                         continue;
                     }
                 }
@@ -103,6 +104,9 @@ impl Accounts {
             }
         }
         self.prune(world);
+        for (ask, error) in closed {
+            mark_unknown(world, &ask, &error, self.clock.now());
+        }
         self.name_unasked(world);
     }
 

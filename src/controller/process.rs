@@ -1,7 +1,6 @@
 //! The `controller` process: settings, clouds, health, and the controller itself.
 
 use super::{Pulse, Settings, run};
-use crate::leader::Timings;
 use crate::process::{Common, Misconfigured};
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -47,7 +46,6 @@ impl Flags {
         let pod = given(&self.pod_name).or_else(|| host().ok()).unwrap_or_else(|| "controller".to_owned());
         let mut settings = Settings::new(namespace, &pod, Duration::from_secs(self.lease_duration));
         settings.lease_name.clone_from(&self.lease_name);
-        settings.timings = Timings::of(Duration::from_secs(self.lease_duration));
         settings.own_node = given(&self.node_name);
         if let Some(version) = given(&self.controller_version) {
             settings.version = version;

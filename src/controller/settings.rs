@@ -45,7 +45,7 @@ impl Settings {
 
     /// Namespaces whose pods are never touched.
     pub(super) fn excluded_namespaces(&self) -> BTreeSet<String> {
-        ["kube-system", "kube-node-lease", &self.namespace].map(str::to_owned).into()
+        crate::process::excluded_namespaces(&self.namespace)
     }
 
     pub(super) fn recorder(&self, client: Client) -> Recorder {

@@ -134,7 +134,11 @@ impl State {
                 if before == Some(&node) {
                     return false;
                 }
-                self.reshaped = true;
+                // Whether it is Ready, cordoned or tainted changes nothing of whom to ask for what.
+                let same = |before: &plan::Node| {
+                    before.provider_id == node.provider_id && before.labels == node.labels
+                };
+                self.reshaped |= !before.is_some_and(same);
                 self.world.nodes.insert(name, node);
             }
             Change::Gone(object) => {

@@ -4,7 +4,6 @@ use super::act::{self, Outcome, Restoration};
 use super::publish::Target;
 use super::{Addresses, Controller, Pulse};
 use crate::leader::Command;
-use cloud::Class;
 use plan::{Action, LastEviction, Plan, Reason, Step, WriteKind};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -125,10 +124,8 @@ impl Controller {
             Some((_, WriteKind::Detach)) => self.metrics.detaches.with_label_values(&labels).inc(),
             None => {}
         }
-        let fenced = result.as_ref().is_err_and(|failed| failed.error.class == Class::Fenced);
         if let Action::Detach { from, token, .. } = &step.action
             && result.is_ok()
-            && !fenced
         {
             self.restore(Restoration {
                 operation: step.operation.clone(),

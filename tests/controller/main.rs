@@ -38,6 +38,11 @@ impl Shared {
         Arc::new(Self { cloud, stage: OnceCell::new() })
     }
 
+    /// The name of a test on this stage.
+    fn name(&self, test: &str) -> String {
+        self.cloud.map_or_else(|| test.to_owned(), |cloud| format!("{}::{test}", cloud.as_str()))
+    }
+
     /// The stage; if it cannot be set up, no test tries again.
     pub async fn stage(&self) -> Result<&Stage> {
         let started = self
@@ -56,14 +61,12 @@ impl Shared {
 }
 
 macro_rules! on_shared_stage {
-    ($cloud:expr, $($path:path),* $(,)?) => {{
-        let shared = Shared::new($cloud);
+    ($shared:expr, $($path:path),* $(,)?) => {
         vec![$({
-            let shared = shared.clone();
-            let name = format!("{}{}", $cloud.map(|cloud: Cloud| format!("{}::", cloud.as_str())).unwrap_or_default(), stringify!($path));
-            Test::new(&name, move |_| async move { $path(shared.stage().await?).await })
+            let shared = $shared.clone();
+            Test::new(&shared.name(stringify!($path)), move |_| async move { $path(shared.stage().await?).await })
         }),*]
-    }};
+    };
 }
 
 macro_rules! on_own_stage {
@@ -77,15 +80,17 @@ fn main() -> ExitCode {
         return cluster::harness::run_one(bench::run());
     }
     let mut all = in_memory();
-    all.extend(on_gcp());
+    // The same with the vendor's SDK and a simulator on the wire.
+    all.extend(scenes(&Shared::new(Some(Cloud::Gcp))));
     all.extend([Cloud::Aws, Cloud::Azure].into_iter().flat_map(on_other_clouds));
     all.extend(on_their_own());
     cluster::harness::run_at_once(8, all)
 }
 
-fn in_memory() -> Vec<Test> {
+/// Scenes that play with any cloud.
+fn scenes(shared: &Arc<Shared>) -> Vec<Test> {
     on_shared_stage![
-        None,
+        shared,
         attach::an_address_is_attached_and_its_pods_follow,
         attach::what_is_attached_already_is_adopted_without_a_move,
         attach::more_addresses_than_nodes_is_no_error,
@@ -110,7 +115,6 @@ fn in_memory() -> Vec<Test> {
         release::deletion_detaches,
         release::deletion_with_retain_leaves_the_addresses,
         release::deletion_when_node_and_machine_are_gone,
-        release::a_cloud_that_refuses_everything_is_let_go_with_retain,
         release::pods_that_wait_for_a_gone_allocation_come_back,
         modes::paused_moves_nothing_and_goes_on_afterwards,
         modes::plan_mode_says_and_touches_nothing,
@@ -120,6 +124,16 @@ fn in_memory() -> Vec<Test> {
         pods::a_webhook_that_never_injects_ends_in_one_eviction,
         pods::a_running_daemon_set_loses_no_pod_before_a_node_is_marked,
         pods::a_stateful_set_follows_its_address,
+    ]
+}
+
+/// These, and those that need a cloud which can be spoilt, or none.
+fn in_memory() -> Vec<Test> {
+    let shared = Shared::new(None);
+    let mut all = scenes(&shared);
+    all.extend(on_shared_stage![
+        shared,
+        release::a_cloud_that_refuses_everything_is_let_go_with_retain,
         errors::an_unreadable_cloud_takes_no_marks_and_evicts_nobody,
         errors::each_class_of_error_at_each_step,
         errors::a_lost_reply_is_read_back_and_not_done_twice,
@@ -131,52 +145,15 @@ fn in_memory() -> Vec<Test> {
         election::a_lease_that_is_deleted_is_lost_and_can_be_had_again,
         election::clocks_an_hour_apart_change_nothing,
         election::a_leader_that_yields_comes_back_only_if_nobody_else_wants_it,
-    ]
-}
-
-/// The same with the vendor's SDK and a simulator on the wire.
-fn on_gcp() -> Vec<Test> {
-    on_shared_stage![
-        Some(Cloud::Gcp),
-        attach::an_address_is_attached_and_its_pods_follow,
-        attach::what_is_attached_already_is_adopted_without_a_move,
-        attach::more_addresses_than_nodes_is_no_error,
-        leave::a_cordoned_node_keeps_it_while_a_pod_runs,
-        leave::a_drained_node_loses_it_once_the_last_pod_is_really_gone,
-        leave::an_autoscalers_taint_is_a_drain,
-        leave::without_a_target_nothing_is_detached,
-        leave::a_drain_that_hangs_ends_with_its_timeout,
-        leave::a_deleted_node_loses_it,
-        leave::a_node_and_its_machine_gone_at_once,
-        leave::a_node_that_is_not_ready_for_longer_than_the_grace,
-        leave::a_node_that_is_not_ready_for_less_than_the_grace,
-        leave::a_silent_node_loses_address_and_pods_at_once,
-        leave::a_machine_that_was_terminated_while_its_node_looks_ready,
-        leave::a_node_that_was_created_anew_under_the_same_name_inherits_nothing,
-        leave::an_untolerated_no_execute_taint_drives_it_off,
-        leave::a_tainted_pool_works_with_the_predecessors_manifest,
-        leave::selector_and_zones_can_change,
-        leave::addresses_come_and_go_and_change_places,
-        leave::zones_are_kept_and_then_levelled,
-        release::deletion_detaches,
-        release::deletion_with_retain_leaves_the_addresses,
-        release::deletion_when_node_and_machine_are_gone,
-        release::pods_that_wait_for_a_gone_allocation_come_back,
-        modes::paused_moves_nothing_and_goes_on_afterwards,
-        modes::plan_mode_says_and_touches_nothing,
-        modes::a_storm_is_waited_out_unless_the_cloud_confirms,
-        modes::two_allocations_share_a_pool_and_no_node,
-        modes::the_same_address_in_two_objects_belongs_to_the_older,
-        pods::a_webhook_that_never_injects_ends_in_one_eviction,
-        pods::a_running_daemon_set_loses_no_pod_before_a_node_is_marked,
-        pods::a_stateful_set_follows_its_address,
-    ]
+    ]);
+    all
 }
 
 /// The main ones with the others.
 fn on_other_clouds(cloud: Cloud) -> Vec<Test> {
+    let shared = Shared::new(Some(cloud));
     on_shared_stage![
-        Some(cloud),
+        shared,
         attach::an_address_is_attached_and_its_pods_follow,
         attach::what_is_attached_already_is_adopted_without_a_move,
         leave::a_drained_node_loses_it_once_the_last_pod_is_really_gone,

@@ -321,6 +321,9 @@ impl Provider for Memory {
                 state.violations.push(what);
                 return Err(Error::new(Class::Conflict, "the instance holds another address"));
             }
+            if !matches!(state.instances.get(&id), Some(InstanceState::Running { .. })) {
+                return Err(Error::new(Class::Permanent, "no such instance, or it does not run"));
+            }
             match state.addresses.get(&address) {
                 None => Err(Error::new(Class::Permanent, "no such address")),
                 Some(Some((holder, _))) if *holder == id => Ok(()),
