@@ -163,14 +163,22 @@ fn state<'w>(index: &Index<'w>, address: IpAddr) -> State<'w> {
         Some(AddressView::Free { token }) => State::Free { token },
         Some(AddressView::Attached { provider_id, token }) => {
             let node = index.node_of_instance(provider_id);
-            if node.is_some() || index.recorded(address).any(|recorded| names_instance(recorded, provider_id))
-            {
+            if node.is_some() || is_our_doing(index, address, provider_id) {
                 State::On { node, provider_id, token }
             } else {
                 State::Foreign(provider_id)
             }
         }
     }
+}
+
+/// Whether we attached the address to this instance, or tried to: by the status, or by the memory of what
+/// was called, since a call that failed may land after all.
+fn is_our_doing(index: &Index<'_>, address: IpAddr, provider_id: &str) -> bool {
+    let world = index.world;
+    index.recorded(address).any(|recorded| names_instance(recorded, provider_id))
+        || world.last_write.get(&address).is_some_and(|write| write.provider_id == provider_id)
+        || world.failures.contains_key(&(address, provider_id.to_owned()))
 }
 
 /// Whether our status says that we attached the address to this instance, or were about to.
