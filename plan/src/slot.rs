@@ -46,8 +46,14 @@ pub enum State<'w> {
 }
 
 impl<'w> Slot<'w> {
+    /// The operation that is under way. One that has brought the address to another instance is over,
+    /// also when the address has to leave that one at once: that is another operation.
     pub fn operation(&self) -> Option<&'w Operation> {
-        self.recorded.and_then(|recorded| recorded.operation.as_ref())
+        let operation = self.recorded?.operation.as_ref()?;
+        let on_the_wire = self.busy || self.stale;
+        let here = self.on_instance();
+        let arrived = !on_the_wire && here.is_some() && here != operation.from_provider_id.as_deref();
+        (!arrived).then_some(operation)
     }
 
     pub fn on_node(&self) -> Option<usize> {

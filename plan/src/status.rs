@@ -217,7 +217,7 @@ pub fn digest(text: &str) -> String {
 }
 
 fn finished_move(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision) -> Option<Move> {
-    if slot.busy || slot.stale || decision.moving.is_some() {
+    if slot.busy || slot.stale {
         return None;
     }
     let recorded = slot.recorded?;
@@ -229,11 +229,12 @@ fn finished_move(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision
         {
             Some(history_entry(slot, operation, here, now))
         }
-        (Some(operation), State::Free { .. }) if slot.released => {
+        (Some(operation), State::Free { .. }) if slot.released && decision.moving.is_none() => {
             Some(history_entry(slot, operation, None, now))
         }
         (None, State::On { provider_id, .. })
-            if recorded.provider_id.as_deref().is_some_and(|before| before != provider_id) =>
+            if decision.moving.is_none()
+                && recorded.provider_id.as_deref().is_some_and(|before| before != provider_id) =>
         {
             Some(Move {
                 address: recorded.address.clone(),

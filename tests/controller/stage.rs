@@ -122,6 +122,10 @@ impl Stage {
             scene.add_node(number).await?;
         }
         self.cluster.kubectl(&["create", "namespace", name]).await?.ok()?;
+        // All of them are there when the scene begins: which one an address goes to is no matter of luck.
+        for number in 1..=nodes {
+            scene.can_run(number).await?;
+        }
         Ok(scene)
     }
 }
@@ -156,6 +160,19 @@ impl Scene<'_> {
     pub async fn add_node(&self, number: usize) -> Result<()> {
         self.stage.cloud.add_instance(&self.instance(number))?;
         self.stage.cluster.nodes().create(self.spec(number)).await
+    }
+
+    /// Waits until a node is Ready and the control plane lets pods run there.
+    async fn can_run(&self, number: usize) -> Result<()> {
+        eventually(&format!("{} to be Ready", self.node_name(number)), async || {
+            let node = self.node(number).await?;
+            let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+            ensure!(conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"), "it is not");
+            let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+            ensure!(taints.is_empty(), "it has the taints {taints:?}");
+            Ok(())
+        })
+        .await
     }
 
     /// The manifest of the scene's allocation: all its addresses on its nodes.

@@ -315,6 +315,7 @@ fn check_plan(world: &World, plan: &Plan) {
         if step.action == Action::Verify {
             continue;
         }
+        assert!(step.is_claimed_in(&plan.statuses[&step.allocation]), "not in the status: {step:?}");
         let view = &world.addresses[&step.address].view;
         assert!(!matches!(view, AddressView::Unknown { .. }), "a write while nothing is known: {step:?}");
         assert!(!world.in_flight.iter().any(|other| other.address == step.address), "two at once: {step:?}");
