@@ -182,20 +182,9 @@ fn state<'w>(index: &Index<'w>, address: IpAddr) -> State<'w> {
 /// was called, since a call that failed may land after all.
 fn is_our_doing(index: &Index<'_>, address: IpAddr, provider_id: &str) -> bool {
     let world = index.world;
-    index.recorded(address).any(|recorded| names_instance(recorded, provider_id))
+    index.recorded(address).any(|recorded| recorded.instances().any(|named| named == provider_id))
         || world.last_write.get(&address).is_some_and(|write| write.provider_id == provider_id)
         || world.failures.contains_key(&(address, provider_id.to_owned()))
-}
-
-/// Whether our status says that we attached the address to this instance, or were about to.
-fn names_instance(recorded: &IpStatus, provider_id: &str) -> bool {
-    let operation = recorded.operation.as_ref();
-    let named = [
-        recorded.provider_id.as_deref(),
-        operation.and_then(|operation| operation.from_provider_id.as_deref()),
-        operation.and_then(|operation| operation.to_provider_id.as_deref()),
-    ];
-    named.contains(&Some(provider_id))
 }
 
 fn is_stale(index: &Index<'_>, address: IpAddr, state: &State<'_>) -> bool {

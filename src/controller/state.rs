@@ -3,6 +3,7 @@
 use super::followers::Followers;
 use super::lean;
 use super::watch::Change;
+use crds::IpStatus;
 use kube::ResourceExt as _;
 use plan::{WorkloadKey, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,8 +77,11 @@ impl State {
                 let text = object.metadata.resource_version.clone().unwrap_or_default();
                 self.allocation_versions.insert(name.clone(), (version, text));
                 let allocation = object.for_planner();
+                // An instance that only the status tells of may be in an account that nobody is asking.
+                let named = allocation.status.ips.iter().flat_map(IpStatus::instances);
+                let news = named.into_iter().any(|id| !self.world.instances.contains_key(id));
                 let before = self.world.allocations.insert(name, allocation.clone());
-                self.reshaped |= before.is_none_or(|before| before.spec != allocation.spec);
+                self.reshaped |= news || before.is_none_or(|before| before.spec != allocation.spec);
             }
             Change::Gone(object) => {
                 self.forget_allocation(&object.name_any(), &object.uid().unwrap_or_default());
@@ -265,6 +269,24 @@ mod tests {
         assert!(state.allocation(Change::Gone(allocation("a", 3))));
         assert!(!state.our_allocation(allocation("a", 2)));
         assert!(state.world.allocations.is_empty());
+    }
+
+    /// Its node may be gone by the time that the claim of an attach is written.
+    #[tokio::test]
+    async fn an_instance_that_only_a_status_tells_of_is_asked_about() {
+        let mut state = state();
+        state.allocation(Change::Applied(allocation("a", 1)));
+        state.reshaped = false;
+        let mut claimed: Value = object("voice", "a", 2, &allocation("a", 1).spec);
+        let operation = json!({
+            "id": "1", "cause": "FirstAttach", "toProviderID": "gce://p/z/n1",
+            "startedAt": "2026-11-15T00:00:00Z", "epoch": 1,
+        });
+        claimed["status"] = json!({
+            "ips": [{ "address": "203.0.113.1", "state": "Free", "operation": operation }],
+        });
+        state.our_allocation(from_value(claimed).unwrap());
+        assert!(state.reshaped);
     }
 
     #[tokio::test]

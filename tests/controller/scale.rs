@@ -55,6 +55,15 @@ pub async fn five_hundred_nodes_and_two_hundred_addresses_settle_with_the_fewest
     for spec in specs.iter().filter(|spec| spec.zone == *zone) {
         stage.cluster.nodes().silence(&spec.name).await?;
     }
+    let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(stage.cluster.client());
+    eventually("the control plane to see the silence", async || {
+        let all = nodes.list(&kube::api::ListParams::default()).await?.items;
+        let ready =
+            all.iter().filter(|node| is_silent(node, &silent) && crate::stage::node_is_ready(node)).count();
+        ensure!(ready == 0, "{ready} silent nodes are Ready");
+        Ok(())
+    })
+    .await?;
     eventually("every address to have left the zone", async || {
         let there =
             addresses.iter().filter(|a| stage.cloud.holder(**a).is_none_or(|id| silent.contains(&*id)));
@@ -83,6 +92,10 @@ pub async fn five_hundred_nodes_and_two_hundred_addresses_settle_with_the_fewest
     );
     ensure!(stage.cloud.violations().is_empty(), "{:?}", stage.cloud.violations());
     replica.stop().await
+}
+
+fn is_silent(node: &k8s_openapi::api::core::v1::Node, silent: &BTreeSet<&str>) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).is_some_and(|id| silent.contains(id))
 }
 
 /// Every allocation is Ready and nothing is on its way.

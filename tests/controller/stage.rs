@@ -166,8 +166,7 @@ impl Scene<'_> {
     async fn can_run(&self, number: usize) -> Result<()> {
         eventually(&format!("{} to be Ready", self.node_name(number)), async || {
             let node = self.node(number).await?;
-            let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-            ensure!(conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"), "it is not");
+            ensure!(node_is_ready(&node), "it is not");
             let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
             ensure!(taints.is_empty(), "it has the taints {taints:?}");
             Ok(())
@@ -437,6 +436,11 @@ pub fn is_ready(pod: &Pod) -> bool {
     let deleting = pod.metadata.deletion_timestamp.is_some();
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     !deleting && conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+pub fn node_is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 pub fn condition(status: &NetIPAllocationStatus, kind: &str) -> String {
