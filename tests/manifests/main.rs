@@ -2,6 +2,8 @@
 
 #![allow(clippy::expect_used)] // tests
 
+mod chart;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use webhook::registration::Endpoint;
@@ -14,6 +16,8 @@ fn generated() -> Vec<(String, String)> {
     files.push(("docs/reasons.md".to_owned(), reasons()));
     files.push(("docs/metrics.md".to_owned(), metrics()));
     files.extend(configurations());
+    let chart = chart::files(Path::new(env!("CARGO_MANIFEST_DIR")), &files);
+    files.extend(chart);
     files
 }
 
