@@ -2,6 +2,7 @@
 
 use crate::certs_status::Status;
 use crate::process::{self, Common, Misconfigured};
+use crate::uninstall::{self, Uninstall};
 use crate::{controller, webhook};
 use clap::{Parser, Subcommand};
 use std::io::{self, Write as _};
@@ -46,6 +47,9 @@ enum Command {
         #[command(flatten)]
         settings: Box<webhook::Settings>,
     },
+    /// Take away what would block others once this is gone: webhook configurations, the controller,
+    /// finalizers. Can be repeated
+    Uninstall(Uninstall),
     /// Print the version
     Version,
 }
@@ -71,6 +75,7 @@ impl Cli {
             Command::Webhook { common, settings } => {
                 process::run(|shutdown| webhook::run(common, *settings, shutdown))
             }
+            Command::Uninstall(settings) => process::run(|shutdown| uninstall::run(settings, shutdown)),
             Command::Version => print(&format!("{}\n", env!("CARGO_PKG_VERSION"))),
         };
         match done {

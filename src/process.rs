@@ -43,9 +43,7 @@ impl Common {
 
     /// The namespace that we live in.
     pub fn namespace(&self) -> String {
-        let given = self.namespace.clone().filter(|namespace| !namespace.is_empty());
-        let account = || std::fs::read_to_string(NAMESPACE_FILE).ok().map(|text| text.trim().to_owned());
-        given.or_else(account).unwrap_or_else(|| webhook::registration::NAMESPACE.to_owned())
+        namespace(self.namespace.clone())
     }
 
     /// Where metrics are registered.
@@ -63,6 +61,13 @@ impl Common {
         tokio::spawn(server::serve_plain(metrics_port, metrics, Limits::default()));
         Ok(())
     }
+}
+
+/// The namespace that we live in: the one given, else the service account's, else the usual.
+pub fn namespace(given: Option<String>) -> String {
+    let account = || std::fs::read_to_string(NAMESPACE_FILE).ok().map(|text| text.trim().to_owned());
+    let given = given.filter(|namespace| !namespace.is_empty());
+    given.or_else(account).unwrap_or_else(|| webhook::registration::NAMESPACE.to_owned())
 }
 
 /// The usual inference: KUBECONFIG or ~/.kube/config, else the service account.
