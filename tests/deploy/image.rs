@@ -84,6 +84,11 @@ pub async fn the_root_folder_is_reproducible(_: Arc<Bed>) -> Result<()> {
     Ok(())
 }
 
+pub async fn the_dockerfile_is_clean(_: Arc<Bed>) -> Result<()> {
+    run(&mut Command::new(format!("{ROOT}/deploy/image/lint"))).await?;
+    Ok(())
+}
+
 /// Starts a command of the program in the root folder, as an account.
 async fn start(
     cluster: &Cluster,

@@ -4,6 +4,7 @@
 mod admitted;
 mod image;
 mod kit;
+mod kubelet;
 mod rendered;
 mod roles;
 mod scene;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         uninstall::it_can_be_repeated_and_a_strange_controller_is_told,
         uninstall::a_release_without_a_controller_is_told,
         image::the_root_folder_has_what_is_needed_and_nothing_else,
+        image::the_dockerfile_is_clean,
         image::the_root_folder_is_reproducible,
         image::controller_and_webhook_become_ready_in_it,
     ];

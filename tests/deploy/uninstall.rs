@@ -1,16 +1,14 @@
 //! Leaving: nothing that blocks anybody stays behind.
 
-use crate::kit::{BINARY, NAMESPACE, RELEASE, Way, apply, chart, cluster, helm, namespace, pods, pods_run, program, render};
+use crate::kit::{BINARY, NAMESPACE, RELEASE, Way, apply, chart, cluster, helm, namespace, pods_run, program, render};
+use crate::kubelet::play;
 use crate::scene::Scene;
 use anyhow::{Context as _, Result, ensure};
 use cluster::harness::Bed;
 use cluster::{Cluster, Process, eventually};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use kube::{ResourceExt as _, core::ObjectMeta};
-use serde_json::json;
+use kube::ResourceExt as _;
+use kube::core::ObjectMeta;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A release with a controller that has attached two addresses. No webhook runs: it must not matter.
 async fn installed<'c>(cluster: &'c Cluster, values: &[&str]) -> Result<(Scene<'c>, Process)> {
@@ -39,61 +37,11 @@ async fn allocate_without_webhook(scene: &Scene<'_>) -> Result<()> {
     apply(cluster, &objects).await
 }
 
-/// The kubelets' part that simulated nodes do not play: the Job's pod runs the program, and deleted pods of the
-/// controller end it.
-async fn play(cluster: &Cluster, controller: &Process) -> Result<()> {
-    let api: Api<Pod> = Api::namespaced(cluster.client(), NAMESPACE);
-    loop {
-        let controllers = pods(cluster, "controller").await?;
-        if !controllers.is_empty() && controllers.iter().all(|pod| pod.metadata.deletion_timestamp.is_some()) {
-            controller.stop().await?;
-            for pod in controllers {
-                let at_once = DeleteParams::default().grace_period(0);
-                // Its own kubelet may have been quicker.
-                let _ = api.delete(&pod.name_any(), &at_once).await;
-            }
-        }
-        for pod in pods(cluster, "uninstall").await? {
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
-            if phase == "Running" {
-                run_in(cluster, &api, &pod).await?;
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-}
-
-/// Runs a pod's program with its arguments and the rights of its account, in the background, and reports its
-/// end.
-async fn run_in(cluster: &Cluster, api: &Api<Pod>, pod: &Pod) -> Result<()> {
-    let spec = pod.spec.as_ref().context("no spec")?;
-    let account = spec.service_account_name.as_deref().context("no account")?;
-    let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, account).await?;
-    let mut command = tokio::process::Command::new(BINARY);
-    command.args(spec.containers[0].args.iter().flatten());
-    command.env("KUBECONFIG", kubeconfig).env("POD_NAMESPACE", NAMESPACE).kill_on_drop(true);
-    let (api, name) = (api.clone(), pod.name_any());
-    // Anything but Running, so that it is run once.
-    report(&api, &name, "Unknown").await?;
-    tokio::spawn(async move {
-        let output = command.output().await?;
-        eprintln!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        report(&api, &name, if output.status.success() { "Succeeded" } else { "Failed" }).await
-    });
-    Ok(())
-}
-
-async fn report(api: &Api<Pod>, name: &str, phase: &str) -> Result<()> {
-    let patch = Patch::Merge(json!({ "status": { "phase": phase } }));
-    api.patch_status(name, &PatchParams::default(), &patch).await?;
-    Ok(())
-}
-
 async fn helm_uninstall(cluster: &Cluster, controller: &Process) -> Result<()> {
     let args = ["uninstall", RELEASE, "-n", NAMESPACE, "--timeout", "110s"];
     tokio::select! {
         done = helm(Some(cluster), &args) => done.map(drop),
-        played = play(cluster, controller) => played,
+        played = play(cluster, Some(controller)) => played,
     }
 }
 

@@ -109,8 +109,23 @@ pub async fn helm_upgrades_while_everything_runs(_: Arc<Bed>) -> Result<()> {
         crate::roles::bundles(&cluster).await.with_context(|| format!("after {change}"))?;
     }
     ensure!(scene.settled().await? == before, "something moved");
+    tested(&cluster).await.context("helm test")?;
     let allocation = scene.allocations().get("voice").await?;
     ensure!(!allocation.finalizers().is_empty(), "the finalizer is gone");
+    Ok(())
+}
+
+/// `helm test` finds the webhook trusted, and would have told if it were not.
+async fn tested(cluster: &Cluster) -> Result<()> {
+    let test = async || {
+        tokio::select! {
+            done = helm(Some(cluster), &["test", RELEASE, "-n", NAMESPACE, "--timeout", "90s"]) => done.map(drop),
+            played = crate::kubelet::play(cluster, None) => played,
+        }
+    };
+    test().await?;
+    cluster.kubectl(&["delete", "validatingwebhookconfiguration", RELEASE]).await?.ok()?;
+    ensure!(test().await.is_err(), "it does not see that the configuration is gone");
     Ok(())
 }
 

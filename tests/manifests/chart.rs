@@ -17,7 +17,7 @@ struct Copy {
 }
 
 const KEEP: &str = "  annotations:\n    helm.sh/resource-policy: keep\n";
-const HOOK: &str = "  annotations:\n    {{- include \"uninstallHook\" . | nindent 4 }}\n";
+const HOOK: &str = "  annotations:\n    {{- include \"hookRights\" \"pre-delete\" | nindent 4 }}\n";
 const INJECTED: &str = "  {{- if .Values.certManager.enabled }}\n  annotations:\n    cert-manager.io/inject-ca-from: \
                         {{ .Release.Namespace }}/ip-address-controller-webhook\n  {{- end }}\n";
 

@@ -80,9 +80,9 @@ spec:
       {{- include "selector" .component | nindent 6 }}
 {{- end }}
 
-{{/* Rights of the uninstalling Job: there before it, gone after it. */}}
-{{- define "uninstallHook" -}}
-helm.sh/hook: pre-delete
+{{/* Rights of a hook's pod: there before it, gone after it. */}}
+{{- define "hookRights" -}}
+helm.sh/hook: {{ . }}
 helm.sh/hook-weight: "-10"
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
