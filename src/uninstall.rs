@@ -237,7 +237,8 @@ impl Work {
             match check().await {
                 Err(error) if Instant::now() >= self.until => {
                     let seconds = self.settings.timeout;
-                    return Err(error).with_context(|| format!("gave up after {seconds} s; run it again to go on"));
+                    return Err(error)
+                        .with_context(|| format!("gave up after {seconds} s; run it again to go on"));
                 }
                 Err(_) => sleep(POLL).await,
                 done => return done,

@@ -20,16 +20,11 @@ pub async fn overlays_are_taken_and_their_pods_run(_: Arc<Bed>) -> Result<()> {
         ensure!(level == expected, "{folder} is {level}");
         installed(&cluster, &objects).await.with_context(|| (*folder).to_owned())?;
     }
-    // As people do it; the first object of the last overlay is the namespace.
-    let folder = format!("{}/deploy/kustomize/base", crate::kit::ROOT);
-    let applied = cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "-k", &folder]).await?;
-    ensure!(applied.success && applied.stderr.trim().is_empty(), "{}", applied.stderr);
     Ok(())
 }
 
 pub async fn charts_are_taken_and_their_pods_run(_: Arc<Bed>) -> Result<()> {
     let cluster = cluster().await?;
-    // Without it pods of class system-cluster-critical would need a quota; other clusters may have one.
     let all = PAIRS.iter().map(|(_, values)| *values).chain(OTHER_VALUES.iter().copied().map(Some));
     for values in all {
         let level = if values == Some("host-network") { "privileged" } else { "restricted" };
@@ -70,7 +65,8 @@ pub async fn a_pod_that_asks_for_more_is_refused(_: Arc<Bed>) -> Result<()> {
     objects.retain(|object| ["Namespace", "ServiceAccount", "PriorityClass"].contains(&kind(object)));
     apply(&cluster, &objects).await?;
     let deployments = render(Way::Kustomize("overlays/host-network")).await?;
-    let webhook = deployments.iter().find(|object| name(object).ends_with("webhook") && kind(object) == "Deployment");
+    let webhook =
+        deployments.iter().find(|object| name(object).ends_with("webhook") && kind(object) == "Deployment");
     let mut pod = webhook.context("no webhook")?["spec"]["template"].clone();
     pod["apiVersion"] = "v1".into();
     pod["kind"] = "Pod".into();

@@ -59,8 +59,12 @@ pub async fn the_root_folder_has_what_is_needed_and_nothing_else(_: Arc<Bed>) ->
     ensure!(unknown.is_empty(), "what is {unknown:?}?");
     ensure!(files.len() < 20, "{files:?}");
     let (command, args) = inside(&root);
-    for (arg, word) in [("version", env!("CARGO_PKG_VERSION")), ("--help", "uninstall"), ("crds", "netipallocations")] {
-        let said = run(Command::new(&command).args(&args).args([PROGRAM, arg]).env_clear().env("PATH", path())).await?;
+    for (arg, word) in
+        [("version", env!("CARGO_PKG_VERSION")), ("--help", "uninstall"), ("crds", "netipallocations")]
+    {
+        let said =
+            run(Command::new(&command).args(&args).args([PROGRAM, arg]).env_clear().env("PATH", path()))
+                .await?;
         ensure!(said.contains(word), "{arg}: {said}");
     }
     Ok(())

@@ -47,7 +47,8 @@ pub async fn render(way: Way) -> Result<Vec<Value>> {
     let text = match way {
         Way::Kustomize(folder) => {
             let kubectl = tokio::task::spawn_blocking(|| Binaries::ensure(Version::Newest)).await??.kubectl;
-            run(Command::new(kubectl).args(["kustomize", &format!("{ROOT}/deploy/kustomize/{folder}")])).await?
+            run(Command::new(kubectl).args(["kustomize", &format!("{ROOT}/deploy/kustomize/{folder}")]))
+                .await?
         }
         Way::Chart(values) => {
             let file = values.map(values_file);
@@ -107,6 +108,8 @@ pub async fn cluster() -> Result<Cluster> {
     let cluster = Cluster::start().await?;
     let folder = run(&mut Command::new(format!("{ROOT}/dev/cluster/crds/ensure"))).await?;
     cluster.kubectl(&["create", "-f", folder.trim()]).await?.ok()?;
+    let all = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
+    cluster.kubectl(&all).await?.ok()?;
     let nodes = NodeSpec::pool(Provider::Gcp, "node", 4).into_iter().map(|node| {
         let node = node.label("kubernetes.io/os", "linux");
         if node.name == "node-4" { node.label(crds::LABEL_READY, "true") } else { node }

@@ -18,7 +18,8 @@ pub async fn play(cluster: &Cluster, controller: Option<&Process>) -> Result<()>
         }
         for component in ["uninstall", "test"] {
             for pod in pods(cluster, component).await? {
-                let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+                let phase =
+                    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
                 if phase == "Running" {
                     run_in(cluster, &pod).await?;
                 }

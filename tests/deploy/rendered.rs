@@ -1,6 +1,8 @@
 //! What is rendered, without a cluster: both ways make the same objects, and these are as they must be.
 
-use crate::kit::{NAMESPACE, OTHER_VALUES, PAIRS, Way, chart, helm, is_hook, kind, name, render, values_file};
+use crate::kit::{
+    NAMESPACE, OTHER_VALUES, PAIRS, Way, chart, helm, is_hook, kind, name, render, values_file,
+};
 use anyhow::{Context as _, Result, bail, ensure};
 use cluster::harness::Bed;
 use ip_address_controller::controller::GRACE;
@@ -23,7 +25,8 @@ fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
                     metadata.remove("annotations");
                 }
             }
-            let containers = object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
+            let containers =
+                object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
             for container in containers.into_iter().flatten() {
                 if let Some(env) = container["env"].as_array_mut() {
                     env.sort_by_key(|variable| variable["name"].to_string());
@@ -120,7 +123,8 @@ pub async fn another_namespace_is_meant_everywhere(_: Arc<Bed>) -> Result<()> {
     let text = helm(None, &args).await?;
     ensure!(text.matches("elsewhere").count() > 30, "the release's namespace is not used");
     for line in text.lines() {
-        let stale = line.contains(&format!("namespace: {NAMESPACE}")) || line.contains(&format!("{NAMESPACE}.svc"));
+        let stale =
+            line.contains(&format!("namespace: {NAMESPACE}")) || line.contains(&format!("{NAMESPACE}.svc"));
         ensure!(!stale, "{line}");
     }
     Ok(())

@@ -5,9 +5,7 @@ use crate::scene::{ADDRESSES, Scene, forbidden, with_url};
 use anyhow::{Context as _, Result, ensure};
 use cluster::harness::Bed;
 use cluster::{Cluster, eventually, free_port};
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::Value;
 use std::sync::Arc;
@@ -30,7 +28,10 @@ pub async fn they_are_enough_for_a_whole_life(_: Arc<Bed>) -> Result<()> {
     apply(&cluster, &objects).await.context("again, while everything runs")?;
     bundles(&cluster).await?;
 
-    cluster.kubectl(&["drain", &before[0], "--ignore-daemonsets", "--force", "--timeout=120s"]).await?.ok()?;
+    cluster
+        .kubectl(&["drain", &before[0], "--ignore-daemonsets", "--force", "--timeout=120s"])
+        .await?
+        .ok()?;
     eventually("the address to leave the drained node", async || {
         ensure!(!scene.marked().await?.contains(&before[0]), "it is still there");
         Ok(())
@@ -102,19 +103,49 @@ const NOT: &[(&str, &str, &str, &str)] = &[
     // Leases: one, in one namespace.
     ("ip-address-controller", "update", "leases.coordination.k8s.io/another", NAMESPACE),
     ("ip-address-controller", "update", "leases.coordination.k8s.io/node-1", "kube-node-lease"),
-    ("ip-address-controller-webhook", "update", "leases.coordination.k8s.io/ip-address-controller-leader", NAMESPACE),
+    (
+        "ip-address-controller-webhook",
+        "update",
+        "leases.coordination.k8s.io/ip-address-controller-leader",
+        NAMESPACE,
+    ),
     // Webhook configurations: the webhook's own two, and none is made or deleted.
-    ("ip-address-controller", "patch", "mutatingwebhookconfigurations.admissionregistration.k8s.io/ip-address-controller", ""),
-    ("ip-address-controller-webhook", "create", "mutatingwebhookconfigurations.admissionregistration.k8s.io", ""),
-    ("ip-address-controller-webhook", "delete", "validatingwebhookconfigurations.admissionregistration.k8s.io/ip-address-controller", ""),
-    ("ip-address-controller-webhook", "patch", "validatingwebhookconfigurations.admissionregistration.k8s.io/another", ""),
+    (
+        "ip-address-controller",
+        "patch",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io/ip-address-controller",
+        "",
+    ),
+    (
+        "ip-address-controller-webhook",
+        "create",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+        "",
+    ),
+    (
+        "ip-address-controller-webhook",
+        "delete",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io/ip-address-controller",
+        "",
+    ),
+    (
+        "ip-address-controller-webhook",
+        "patch",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io/another",
+        "",
+    ),
     // Rights are not handed on.
     ("ip-address-controller", "create", "clusterrolebindings.rbac.authorization.k8s.io", ""),
     ("ip-address-controller", "impersonate", "users", ""),
     ("ip-address-controller-webhook", "create", "serviceaccounts/token", NAMESPACE),
     // Uninstalling takes away what is ours, and deletes allocations only when that was asked for.
     ("ip-address-controller-uninstall", "delete", "netipallocations.netinfra.darkbrains.com", ""),
-    ("ip-address-controller-uninstall", "delete", "mutatingwebhookconfigurations.admissionregistration.k8s.io/another", ""),
+    (
+        "ip-address-controller-uninstall",
+        "delete",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io/another",
+        "",
+    ),
     ("ip-address-controller-uninstall", "delete", "customresourcedefinitions.apiextensions.k8s.io", ""),
     ("ip-address-controller-uninstall", "patch", "deployments/scale.apps/another", NAMESPACE),
     ("ip-address-controller-uninstall", "patch", "nodes", ""),
@@ -132,10 +163,20 @@ pub async fn they_are_no_more_than_enough(_: Arc<Bed>) -> Result<()> {
     // The question is asked rightly: what they need is granted.
     for (account, verb, what, namespace) in [
         ("ip-address-controller", "patch", "nodes", ""),
-        ("ip-address-controller", "update", "leases.coordination.k8s.io/ip-address-controller-leader", NAMESPACE),
+        (
+            "ip-address-controller",
+            "update",
+            "leases.coordination.k8s.io/ip-address-controller-leader",
+            NAMESPACE,
+        ),
         ("ip-address-controller", "create", "pods/eviction", "default"),
         ("ip-address-controller-webhook", "update", "secrets/ip-address-controller-webhook-tls", NAMESPACE),
-        ("ip-address-controller-uninstall", "patch", "deployments/scale.apps/ip-address-controller", NAMESPACE),
+        (
+            "ip-address-controller-uninstall",
+            "patch",
+            "deployments/scale.apps/ip-address-controller",
+            NAMESPACE,
+        ),
     ] {
         ensure!(may(&cluster, account, verb, what, namespace).await?, "{account} may not {verb} {what}");
     }

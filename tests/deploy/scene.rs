@@ -197,4 +197,3 @@ pub fn forbidden(audit: &Path) -> Result<Vec<String>> {
     let refused = entries.filter(|entry| ours(entry) && entry["responseStatus"]["code"] == 403);
     Ok(refused.map(|entry| format!("{} {}", entry["verb"], entry["requestURI"])).collect())
 }
-

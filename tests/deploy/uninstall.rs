@@ -1,6 +1,8 @@
 //! Leaving: nothing that blocks anybody stays behind.
 
-use crate::kit::{BINARY, NAMESPACE, RELEASE, Way, apply, chart, cluster, helm, namespace, pods_run, program, render};
+use crate::kit::{
+    BINARY, NAMESPACE, RELEASE, Way, apply, chart, cluster, helm, namespace, pods_run, program, render,
+};
 use crate::kubelet::play;
 use crate::scene::Scene;
 use anyhow::{Context as _, Result, ensure};
@@ -90,8 +92,16 @@ pub async fn it_can_be_repeated_and_a_strange_controller_is_told(_: Arc<Bed>) ->
     let cluster = cluster().await?;
     namespace(&cluster, "restricted").await?;
     let objects = render(Way::Kustomize("base")).await?;
-    let parts = ["CustomResourceDefinition", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
-    let parts: Vec<_> = objects.into_iter().filter(|object| parts.contains(&crate::kit::kind(object))).collect();
+    let parts = [
+        "CustomResourceDefinition",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+    ];
+    let parts: Vec<_> =
+        objects.into_iter().filter(|object| parts.contains(&crate::kit::kind(object))).collect();
     apply(&cluster, &parts).await?;
     let mut uninstall = render(Way::Kustomize("uninstall")).await?;
     uninstall.retain(|object| crate::kit::kind(object) != "Job");
@@ -102,8 +112,10 @@ pub async fn it_can_be_repeated_and_a_strange_controller_is_told(_: Arc<Bed>) ->
     scene.settled().await?;
 
     let run = async |word: &str, code: i32| -> Result<()> {
-        let output = program(&cluster, "ip-address-controller-uninstall", &["uninstall", "--timeout=60"]).await?;
-        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        let output =
+            program(&cluster, "ip-address-controller-uninstall", &["uninstall", "--timeout=60"]).await?;
+        let said =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         ensure!(output.status.code() == Some(code) && said.contains(word), "{:?}: {said}", output.status);
         Ok(())
     };
@@ -114,7 +126,10 @@ pub async fn it_can_be_repeated_and_a_strange_controller_is_told(_: Arc<Bed>) ->
     controller.kill().await?;
     run("finalizers: taken off 1 allocations", 0).await?;
     run("finalizers: taken off 0 allocations", 0).await?;
-    cluster.kubectl(&["delete", "crd", "netipallocations.netinfra.darkbrains.com", "--timeout=60s"]).await?.ok()?;
+    cluster
+        .kubectl(&["delete", "crd", "netipallocations.netinfra.darkbrains.com", "--timeout=60s"])
+        .await?
+        .ok()?;
     run("done", 0).await?;
     eventually("no request to be refused", async || {
         let refused = crate::scene::forbidden(&cluster.audit_log())?;

@@ -1,6 +1,8 @@
 //! From what people have to what is here.
 
-use crate::kit::{NAMESPACE, RELEASE, ROOT, Way, apply, chart, cluster, fixture, helm, kind, namespace, pods_run, render};
+use crate::kit::{
+    NAMESPACE, RELEASE, ROOT, Way, apply, chart, cluster, fixture, helm, kind, namespace, pods_run, render,
+};
 use crate::scene::{Scene, with_url};
 use anyhow::{Context as _, Result, ensure};
 use cluster::harness::Bed;
@@ -64,7 +66,10 @@ pub async fn the_predecessors_objects_by_kustomize(_: Arc<Bed>) -> Result<()> {
 fn first_chart(cluster: &Cluster) -> Result<String> {
     let folder = cluster.folder().join("first-chart");
     std::fs::create_dir_all(folder.join("templates"))?;
-    std::fs::write(folder.join("Chart.yaml"), "apiVersion: v2\nname: ip-address-controller\nversion: 0.0.1\n")?;
+    std::fs::write(
+        folder.join("Chart.yaml"),
+        "apiVersion: v2\nname: ip-address-controller\nversion: 0.0.1\n",
+    )?;
     for name in ["first-chart.yaml", "predecessor.yaml"] {
         std::fs::copy(fixture(name), folder.join("templates").join(name))?;
     }
@@ -84,7 +89,10 @@ pub async fn an_earlier_chart(_: Arc<Bed>) -> Result<()> {
     }
     cluster.kubectl(&["apply", "-f", &objects]).await?.ok()?;
     helm(Some(&cluster), &["upgrade", RELEASE, &chart(), "-n", NAMESPACE]).await?;
-    let crd = cluster.kubectl(&["get", "crd", "netipallocations.netinfra.darkbrains.com", "-o", "json"]).await?.ok()?;
+    let crd = cluster
+        .kubectl(&["get", "crd", "netipallocations.netinfra.darkbrains.com", "-o", "json"])
+        .await?
+        .ok()?;
     let crd: Value = serde_json::from_str(&crd)?;
     let subresources = &crd["spec"]["versions"][0]["subresources"];
     ensure!(subresources.get("status").is_some(), "the CRD was not upgraded: {subresources}");

@@ -22,7 +22,12 @@ const INJECTED: &str = "  {{- if .Values.certManager.enabled }}\n  annotations:\
                         {{ .Release.Namespace }}/ip-address-controller-webhook\n  {{- end }}\n";
 
 const COPIES: &[Copy] = &[
-    Copy { source: "crds/netipallocation.yaml", name: "crd", condition: ".Values.crds.install", metadata: KEEP },
+    Copy {
+        source: "crds/netipallocation.yaml",
+        name: "crd",
+        condition: ".Values.crds.install",
+        metadata: KEEP,
+    },
     Copy { source: "deploy/rbac/controller.yaml", name: "controller-rbac", condition: "true", metadata: "" },
     Copy {
         source: "deploy/rbac/webhook.yaml",
@@ -36,7 +41,12 @@ const COPIES: &[Copy] = &[
         condition: "and .Values.webhook.enabled (not .Values.certManager.enabled)",
         metadata: "",
     },
-    Copy { source: "deploy/rbac/users.yaml", name: "users-rbac", condition: ".Values.rbac.aggregate", metadata: "" },
+    Copy {
+        source: "deploy/rbac/users.yaml",
+        name: "users-rbac",
+        condition: ".Values.rbac.aggregate",
+        metadata: "",
+    },
     Copy {
         source: "deploy/rbac/uninstall/role.yaml",
         name: "uninstall-rbac",
@@ -77,9 +87,11 @@ pub fn files(root: &Path, newest: &[(String, String)]) -> Vec<(String, String)> 
         (format!("deploy/chart/templates/generated/{}.yaml", copy.name), template(copy, &read(copy.source)))
     };
     let mut files: Vec<_> = COPIES.iter().map(template).collect();
-    files.extend(MONITORING.iter().map(|name| {
-        (format!("deploy/chart/files/monitoring/{name}"), read(&format!("monitoring/{name}")))
-    }));
+    files.extend(
+        MONITORING.iter().map(|name| {
+            (format!("deploy/chart/files/monitoring/{name}"), read(&format!("monitoring/{name}")))
+        }),
+    );
     files.push(("deploy/chart/README.md".to_owned(), readme(&read("deploy/chart/values.yaml"))));
     files
 }
