@@ -2,7 +2,7 @@
 
 use crate::certs_status::Status;
 use crate::process::{self, Common, Misconfigured};
-use crate::uninstall::{self, Uninstall};
+use crate::uninstall::Uninstall;
 use crate::{controller, webhook};
 use clap::{Parser, Subcommand};
 use std::io::{self, Write as _};
@@ -75,7 +75,7 @@ impl Cli {
             Command::Webhook { common, settings } => {
                 process::run(|shutdown| webhook::run(common, *settings, shutdown))
             }
-            Command::Uninstall(settings) => process::run(|shutdown| uninstall::run(settings, shutdown)),
+            Command::Uninstall(uninstall) => uninstall.run(),
             Command::Version => print(&format!("{}\n", env!("CARGO_PKG_VERSION"))),
         };
         match done {

@@ -45,15 +45,24 @@ pub struct Uninstall {
     lease_name: String,
 }
 
-/// Does everything, in order; `shutdown` ends it between two steps, and it can be run again.
-pub async fn run(settings: Uninstall, shutdown: Shutdown) -> Result<()> {
-    let client = process::client(settings.context.as_deref()).await?;
-    let until = Instant::now() + Duration::from_secs(settings.timeout);
-    let namespace = process::namespace(settings.namespace.clone());
-    let work = Work { client, namespace, until, settings };
-    tokio::select! {
-        done = work.all() => done,
-        () = shutdown.draining() => bail!("told to stop before it was done; run it again to go on"),
+impl Uninstall {
+    /// Does everything, in order. A signal ends it wherever it is, and it can be run again.
+    pub fn run(self) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let shutdown = Shutdown::on_signals()?;
+            tokio::select! {
+                done = self.work() => done,
+                () = shutdown.draining() => bail!("told to stop before it was done; run it again to go on"),
+            }
+        })
+    }
+
+    async fn work(self) -> Result<()> {
+        let client = process::client(self.context.as_deref()).await?;
+        let until = Instant::now() + Duration::from_secs(self.timeout);
+        let namespace = process::namespace(self.namespace.clone());
+        Work { client, namespace, until, settings: self }.all().await
     }
 }
 
