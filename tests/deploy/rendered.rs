@@ -37,6 +37,20 @@ fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
         .collect()
 }
 
+/// Where two values differ first, and how.
+fn difference(at: &str, left: &Value, right: &Value) -> Option<String> {
+    match (left, right) {
+        (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
+            a.iter().find_map(|(key, value)| difference(&format!("{at}/{key}"), value, &b[key]))
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            let mut pairs = a.iter().zip(b).enumerate();
+            pairs.find_map(|(number, (a, b))| difference(&format!("{at}/{number}"), a, b))
+        }
+        _ => (left != right).then(|| format!("{at}: {left} and {right}")),
+    }
+}
+
 pub async fn chart_and_kustomize_make_the_same_objects(_: Arc<Bed>) -> Result<()> {
     for (folder, values) in PAIRS {
         let (mut ours, mut hooks): (Vec<_>, Vec<_>) =
@@ -52,7 +66,9 @@ pub async fn chart_and_kustomize_make_the_same_objects(_: Arc<Bed>) -> Result<()
             let (left, right): (BTreeSet<_>, BTreeSet<_>) = (made.keys().collect(), theirs.keys().collect());
             ensure!(left == right, "{folder}: the chart makes {left:?}, kustomize {right:?}");
             for (key, object) in &made {
-                ensure!(*object == theirs[key], "{folder}: {key}: {object} is not {}", theirs[key]);
+                if let Some(difference) = difference("", object, &theirs[key]) {
+                    bail!("{folder}: {key}: the chart's and kustomize's differ at {difference}");
+                }
             }
         }
     }
