@@ -1,17 +1,18 @@
 //! Every rendering on a real control plane that holds pods to `restricted`.
 
 use crate::kit::{
-    NAMESPACE, OTHER_VALUES, PAIRS, Way, apply, cluster, is_hook, kind, name, namespace, pods_run, render,
+    NAMESPACE, OTHER_VALUES, PAIRS, Way, apply, cluster, cluster_of, is_hook, kind, name, namespace,
+    pods_run, render,
 };
 use anyhow::{Context as _, Result, ensure};
-use cluster::Cluster;
 use cluster::harness::Bed;
+use cluster::{Cluster, Version};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub async fn overlays_are_taken_and_their_pods_run(_: Arc<Bed>) -> Result<()> {
-    let cluster = cluster().await?;
+pub async fn overlays_are_taken_and_their_pods_run(_: Arc<Bed>, version: Version) -> Result<()> {
+    let cluster = cluster_of(version).await?;
     for (folder, _) in PAIRS {
         let objects = render(Way::Kustomize(folder)).await?;
         let own = objects.iter().find(|object| kind(object) == "Namespace").context("no namespace")?;
@@ -23,8 +24,8 @@ pub async fn overlays_are_taken_and_their_pods_run(_: Arc<Bed>) -> Result<()> {
     Ok(())
 }
 
-pub async fn charts_are_taken_and_their_pods_run(_: Arc<Bed>) -> Result<()> {
-    let cluster = cluster().await?;
+pub async fn charts_are_taken_and_their_pods_run(_: Arc<Bed>, version: Version) -> Result<()> {
+    let cluster = cluster_of(version).await?;
     let all = PAIRS.iter().map(|(_, values)| *values).chain(OTHER_VALUES.iter().copied().map(Some));
     for values in all {
         let level = if values == Some("host-network") { "privileged" } else { "restricted" };

@@ -105,7 +105,11 @@ pub fn is_hook(object: &Value) -> bool {
 /// A cluster with the CRDs of cert-manager and the Prometheus operator, and four nodes, the last of which
 /// holds an address.
 pub async fn cluster() -> Result<Cluster> {
-    let cluster = Cluster::start().await?;
+    cluster_of(Version::Newest).await
+}
+
+pub async fn cluster_of(version: Version) -> Result<Cluster> {
+    let cluster = Cluster::builder().version(version).start().await?;
     let folder = run(&mut Command::new(format!("{ROOT}/dev/cluster/crds/ensure"))).await?;
     cluster.kubectl(&["create", "-f", folder.trim()]).await?.ok()?;
     let all = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];

@@ -11,17 +11,20 @@ mod scene;
 mod uninstall;
 mod upgrade;
 
+use cluster::{tests, tests_on_all_versions};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let all = cluster::tests![
+    let mut all = tests_on_all_versions![
+        admitted::overlays_are_taken_and_their_pods_run,
+        admitted::charts_are_taken_and_their_pods_run,
+    ];
+    all.extend(tests![
         rendered::chart_and_kustomize_make_the_same_objects,
         rendered::pods_are_as_they_must_be,
         rendered::another_namespace_is_meant_everywhere,
         rendered::the_chart_is_clean,
         rendered::values_that_cannot_be_are_refused,
-        admitted::overlays_are_taken_and_their_pods_run,
-        admitted::charts_are_taken_and_their_pods_run,
         admitted::a_pod_that_asks_for_more_is_refused,
         roles::they_are_enough_for_a_whole_life,
         roles::they_are_no_more_than_enough,
@@ -40,6 +43,6 @@ fn main() -> ExitCode {
         image::the_dockerfile_is_clean,
         image::the_root_folder_is_reproducible,
         image::controller_and_webhook_become_ready_in_it,
-    ];
-    cluster::harness::run(all)
+    ]);
+    cluster::harness::run_at_once(4, all)
 }

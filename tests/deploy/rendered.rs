@@ -17,18 +17,17 @@ fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let objects = objects.into_iter().filter(|object| kind(object) != "Namespace");
     objects
         .map(|mut object| {
-            if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
-                annotations.retain(|key, _| !key.starts_with("helm.sh/"));
-                if annotations.is_empty()
-                    && let Some(metadata) = object["metadata"].as_object_mut()
-                {
-                    metadata.remove("annotations");
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
+                if let Some(annotations) = annotations {
+                    annotations.retain(|key, _| !key.starts_with("helm.sh/"));
                 }
+                metadata.retain(|key, value| key != "annotations" || *value != serde_json::json!({}));
             }
             let containers =
                 object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
             for container in containers.into_iter().flatten() {
-                if let Some(env) = container["env"].as_array_mut() {
+                if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
                     env.sort_by_key(|variable| variable["name"].to_string());
                 }
             }

@@ -8,6 +8,7 @@ use cluster::{Cluster, eventually, free_port};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::Value;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Controller and webhook go through an allocation's life; nothing that they ask for is refused, and what was
@@ -183,10 +184,27 @@ pub async fn they_are_no_more_than_enough(_: Arc<Bed>) -> Result<()> {
     Ok(())
 }
 
-/// With cert-manager the webhook has no business with Secrets and bundles.
+/// With cert-manager the webhook has no business with Secrets and bundles, and starts without.
 pub async fn with_cert_manager_the_webhook_has_fewer(_: Arc<Bed>) -> Result<()> {
     let cluster = cluster().await?;
     apply(&cluster, &render(Way::Kustomize("overlays/production")).await?).await?;
+    let scene = Scene::set(&cluster).await?;
+    let (health, folder) = (free_port()?, tempfile::tempdir()?);
+    certificate(folder.path())?;
+    let env = [
+        ("WEBHOOK_ADDR", "127.0.0.1:0".to_owned()),
+        ("WEBHOOK_CERT_DIR", folder.path().display().to_string()),
+        ("HEALTH_ADDR", format!("127.0.0.1:{health}")),
+    ];
+    let webhook = scene.start("webhook", "ip-address-controller-webhook", &env).await?;
+    eventually("the webhook to be ready", async || {
+        let answer = reqwest::get(format!("http://127.0.0.1:{health}/readyz")).await?.text().await?;
+        ensure!(answer.ends_with("\nready\n"), "{answer}{}", webhook.log_tail());
+        Ok(())
+    })
+    .await?;
+    let refused = forbidden(&cluster.audit_log())?;
+    ensure!(refused.is_empty(), "refused: {refused:?}");
     for (verb, what, namespace) in [
         ("get", "secrets/ip-address-controller-webhook-tls", NAMESPACE),
         ("create", "secrets", NAMESPACE),
@@ -194,6 +212,21 @@ pub async fn with_cert_manager_the_webhook_has_fewer(_: Arc<Bed>) -> Result<()> 
     ] {
         let allowed = may(&cluster, "ip-address-controller-webhook", verb, what, namespace).await?;
         ensure!(!allowed, "it may {verb} {what}");
+    }
+    Ok(())
+}
+
+/// What cert-manager puts into the Secret, as the kubelet mounts it.
+fn certificate(folder: &Path) -> Result<()> {
+    let name = format!("ip-address-controller-webhook.{NAMESPACE}.svc");
+    let names = [name.clone(), format!("{name}.cluster.local")];
+    let made = rcgen::generate_simple_self_signed(names)?;
+    for (file, content) in [
+        ("tls.crt", made.cert.pem()),
+        ("ca.crt", made.cert.pem()),
+        ("tls.key", made.signing_key.serialize_pem()),
+    ] {
+        std::fs::write(folder.join(file), content)?;
     }
     Ok(())
 }
