@@ -46,6 +46,8 @@ fn difference(at: &str, left: &Value, right: &Value) -> Option<String> {
             let mut pairs = a.iter().zip(b).enumerate();
             pairs.find_map(|(number, (a, b))| difference(&format!("{at}/{number}"), a, b))
         }
+        // `0.0` is `0`.
+        (Value::Number(a), Value::Number(b)) if a.as_f64() == b.as_f64() => None,
         _ => (left != right).then(|| format!("{at}: {left} and {right}")),
     }
 }
