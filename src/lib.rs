@@ -6,6 +6,7 @@ mod cli;
 pub mod controller;
 pub mod leader;
 mod process;
+mod traces;
 pub mod webhook;
 
 pub use cli::Cli;

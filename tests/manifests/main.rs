@@ -2,6 +2,8 @@
 
 #![allow(clippy::expect_used)] // tests
 
+mod monitoring;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use webhook::registration::Endpoint;
@@ -14,6 +16,7 @@ fn generated() -> Vec<(String, String)> {
     files.push(("docs/reasons.md".to_owned(), reasons()));
     files.push(("docs/metrics.md".to_owned(), metrics()));
     files.extend(configurations());
+    files.extend(monitoring::generated());
     files
 }
 
