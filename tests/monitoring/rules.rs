@@ -146,12 +146,26 @@ fn test(rule: &Value, case: &Case, fires: bool) -> Result<Value> {
         }
         expected.push(json!({ "exp_labels": labels, "exp_annotations": annotations }));
     }
+    // It is quiet until its patience has passed, or at every minute.
+    let quiet = if fires { minutes(&text(&rule["for"]))? } else { minutes(&case.at)? + 1 };
+    let mut looks: Vec<Value> = (0..quiet)
+        .map(|minute| json!({ "eval_time": format!("{minute}m"), "alertname": name, "exp_alerts": [] }))
+        .collect();
+    if fires {
+        looks.push(json!({ "eval_time": case.at, "alertname": name, "exp_alerts": expected }));
+    }
     Ok(json!({
         "name": format!("{name}: {}", case.when),
         "interval": "1m",
         "input_series": series,
-        "alert_rule_test": [{ "eval_time": case.at, "alertname": name, "exp_alerts": expected }],
+        "alert_rule_test": looks,
     }))
+}
+
+/// `5m`; nothing is none.
+fn minutes(text: &str) -> Result<u32> {
+    let number = text.strip_suffix('m').unwrap_or(if text.is_empty() { "0" } else { text });
+    number.parse().with_context(|| format!("{text:?} is not of whole minutes"))
 }
 
 pub async fn every_alert_fires_and_just_does_not() -> Result<()> {
