@@ -2,6 +2,7 @@
 //! has none: what it last knew may be wrong by now.
 
 use super::Settings;
+use super::publish::Target;
 use crds::NetIPAllocationStatus;
 use plan::{Plan, Reason, World};
 use prometheus::IntGaugeVec;
@@ -26,6 +27,10 @@ impl Gauges {
         let (version, pod) = (settings.version.as_str(), settings.pod_name.as_str());
         metrics.info.with_label_values(&[version, pod]).set(1);
         metrics.healthy.with_label_values(&[pod]).set(1);
+        for kind in Target::KINDS {
+            // As with the counters of allocations below.
+            metrics.kubernetes_writes.with_label_values(&[kind, "failed"]);
+        }
         Self { metrics, pod_name: settings.pod_name.clone(), set: Default::default() }
     }
 

@@ -34,6 +34,9 @@ pub enum Target {
 }
 
 impl Target {
+    /// All words of [`Target::kind`].
+    pub const KINDS: [&str; 4] = ["allocation", "node", "pod", "template"];
+
     /// As in metrics.
     pub fn kind(&self) -> &'static str {
         match self {
