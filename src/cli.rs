@@ -67,13 +67,13 @@ impl Cli {
             Command::Certs(Certs::Status(status)) => status.report().and_then(|report| print(&report)),
             Command::Crds => print_crds(),
             Command::Controller { common, flags } => {
-                process::run(|shutdown| controller::process::main(common, flags, shutdown))
+                process::run(&common, |common, shutdown| controller::process::main(common, flags, shutdown))
             }
             Command::All { common, flags, settings } => {
-                process::run(|shutdown| process::all(common, flags, *settings, shutdown))
+                process::run(&common, |common, shutdown| process::all(common, flags, *settings, shutdown))
             }
             Command::Webhook { common, settings } => {
-                process::run(|shutdown| webhook::run(common, *settings, shutdown))
+                process::run(&common, |common, shutdown| webhook::run(common, *settings, shutdown))
             }
             Command::Uninstall(uninstall) => uninstall.run(),
             Command::Version => print(&format!("{}\n", env!("CARGO_PKG_VERSION"))),

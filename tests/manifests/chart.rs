@@ -74,7 +74,7 @@ const COPIES: &[Copy] = &[
 ];
 
 /// Files that the chart reads as they are.
-const MONITORING: &[&str] = &["podmonitor.yaml", "rules.yaml"];
+const MONITORING: &[&str] = &["podmonitor.yaml", "rules.yaml", "dashboard-configmap.yaml"];
 
 /// Every generated file of the chart, by its path in the repository. `newest` are generated files that may
 /// not be written yet, so that one run is enough.

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used)] // tests
 
 mod chart;
+mod monitoring;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,6 +17,7 @@ fn generated() -> Vec<(String, String)> {
     files.push(("docs/reasons.md".to_owned(), reasons()));
     files.push(("docs/metrics.md".to_owned(), metrics()));
     files.extend(configurations());
+    files.extend(monitoring::generated());
     let chart = chart::files(Path::new(env!("CARGO_MANIFEST_DIR")), &files);
     files.extend(chart);
     files
