@@ -142,10 +142,6 @@ impl Work {
         let waiting = ListParams::default().fields("spec.nodeName=,status.phase=Pending");
         let sets = sets.list(&ListParams::default()).await.context("cannot list DaemonSets")?;
         let pods = pods.list(&waiting).await.context("cannot list Pods")?;
-        let name = |kind: &str, object: &dyn Fn() -> (Option<String>, String)| {
-            let (namespace, name) = object();
-            format!("{kind} {}/{name}", namespace.unwrap_or_default())
-        };
         let sets = sets.items.iter().filter(|set| {
             let template = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
             template.is_some_and(asks_for_allocation)
@@ -153,10 +149,7 @@ impl Work {
         let pods = pods.items.iter().filter(|pod| {
             pod.metadata.deletion_timestamp.is_none() && pod.spec.as_ref().is_some_and(asks_for_allocation)
         });
-        let mut found: Vec<String> =
-            sets.map(|set| name("DaemonSet", &|| (set.namespace(), set.name_any()))).collect();
-        found.extend(pods.map(|pod| name("Pod", &|| (pod.namespace(), pod.name_any()))));
-        Ok(found)
+        Ok(sets.map(full_name).chain(pods.map(full_name)).collect())
     }
 
     /// Scales the controller to nothing, and makes sure that nobody else leads.
@@ -216,17 +209,17 @@ impl Work {
             let (api, allocations) = self.allocations().await?;
             let mut left = Vec::new();
             for allocation in &allocations {
-                let Some(place) = allocation.finalizers().iter().position(|name| name == FINALIZER) else {
+                let Some(number) = allocation.finalizers().iter().position(|name| name == FINALIZER) else {
                     continue;
                 };
-                let path = format!("/metadata/finalizers/{place}");
-                let patch = json!([
-                    { "op": "test", "path": path, "value": FINALIZER },
-                    { "op": "remove", "path": path },
+                let place = format!("/metadata/finalizers/{number}");
+                let removal = json!([
+                    { "op": "test", "path": place, "value": FINALIZER },
+                    { "op": "remove", "path": place },
                 ]);
                 let name = allocation.name_any();
-                let patch: Patch<()> = Patch::Json(serde_json::from_value(patch)?);
-                match api.patch(&name, &PatchParams::default(), &patch).await {
+                let removal: Patch<()> = Patch::Json(serde_json::from_value(removal)?);
+                match api.patch(&name, &PatchParams::default(), &removal).await {
                     Ok(_) => count += 1,
                     Err(error) if is(&error, 404) => {}
                     Err(error) => left.push(format!("{name}: {error}")),
@@ -273,6 +266,10 @@ fn asks_for_allocation(spec: &PodSpec) -> bool {
     let terms = required.into_iter().flat_map(|required| &required.node_selector_terms);
     let mut expressions = terms.flat_map(|term| term.match_expressions.iter().flatten());
     expressions.any(|expression| expression.key == LABEL_ALLOCATION)
+}
+
+fn full_name<K: kube::Resource<DynamicType = ()>>(object: &K) -> String {
+    format!("{} {}/{}", K::kind(&()), object.namespace().unwrap_or_default(), object.name_any())
 }
 
 fn is(error: &kube::Error, code: u16) -> bool {
