@@ -1,7 +1,7 @@
 //! What needs a stage of its own: rest, and leaders that come and go.
 
 use crate::memory::Verb;
-use crate::stage::Stage;
+use crate::stage::{Replica, Stage};
 use anyhow::{Context as _, Result, ensure};
 use cluster::eventually;
 use serde_json::{Value, json};

@@ -173,7 +173,8 @@ pub async fn every_alert_fires_and_just_does_not() -> Result<()> {
     let mut tests = Vec::new();
     for rule in &rules_by_name {
         let cases = cases.get(&text(&rule["alert"])).with_context(|| text(&rule["alert"]))?;
-        for (case, fires) in cases.fires.iter().map(|c| (c, true)).chain(cases.quiet.iter().map(|c| (c, false)))
+        for (case, fires) in
+            cases.fires.iter().map(|c| (c, true)).chain(cases.quiet.iter().map(|c| (c, false)))
         {
             tests.push(test(rule, case, fires)?);
         }
@@ -274,7 +275,8 @@ pub async fn rules_dashboard_and_runbooks_name_only_what_there_is() -> Result<()
     }
     for entry in std::fs::read_dir(Path::new(ROOT).join("docs/runbooks"))? {
         let path = entry?.path();
-        names_in_page(&std::fs::read_to_string(&path)?, &families).with_context(|| path.display().to_string())?;
+        names_in_page(&std::fs::read_to_string(&path)?, &families)
+            .with_context(|| path.display().to_string())?;
     }
     names_in_page(&read("docs/operations.md")?, &families).context("docs/operations.md")
 }

@@ -109,7 +109,10 @@ pub async fn moves_and_admission_requests_are_traced_and_told() -> Result<()> {
         let time = |span: &Value, key: &str| span[key].as_str().and_then(|text| text.parse::<u64>().ok());
         let (start, end) = ("startTimeUnixNano", "endTimeUnixNano");
         // The move's beginning is kept in whole seconds or finer, as Kubernetes keeps times.
-        ensure!(time(span, start) <= time(span, end) && time(span, end) <= time(&moved, end), "{span} {moved}");
+        ensure!(
+            time(span, start) <= time(span, end) && time(span, end) <= time(&moved, end),
+            "{span} {moved}"
+        );
     }
     admission_spans(&receiver)?;
     // A process that ends sends what it has; its log has the whole story in one line.
@@ -120,7 +123,10 @@ pub async fn moves_and_admission_requests_are_traced_and_told() -> Result<()> {
         lines.filter(|line| line["message"] == "moved" && line["from"] == from.as_str()).collect();
     ensure!(told.len() == 1, "one line tells of the move: {told:?} in\n{log}");
     let line = &told[0];
-    ensure!(line["address"] == address && line["to"] == to.as_str() && line["cause"] == "NodeDrained", "{line}");
+    ensure!(
+        line["address"] == address && line["to"] == to.as_str() && line["cause"] == "NodeDrained",
+        "{line}"
+    );
     ensure!(line["operation"] == moved["traceId"], "the log leads to the trace: {line}");
     let steps = line["steps"].as_str().unwrap_or_default();
     ensure!(steps.starts_with("detach ") && steps.contains(", attach "), "{line}");
