@@ -265,9 +265,8 @@ pub async fn rules_dashboard_and_runbooks_name_only_what_there_is() -> Result<()
                     label == "cluster" || labels.contains(&label.as_str()),
                     "{name} has no label {label}: {expression}"
                 );
-                if label == "reason" && name.starts_with("netipallocation_condition")
-                    || label == "reason" && name.starts_with("netipallocation_ip_reason")
-                {
+                let has_reasons = ["netipallocation_condition", "netipallocation_ip_reason"];
+                if label == "reason" && has_reasons.contains(&name.as_str()) {
                     value.split('|').try_for_each(is_reason)?;
                 }
             }
