@@ -66,7 +66,7 @@ bench-plan: ## How long a plan takes for 50 to 5,000 nodes, and what it allocate
 
 .PHONY: bench-controller
 bench-controller: control-plane ## How fast the controller reacts, beside a bare watch (minutes: 10,000 pods)
-	BENCH=1 $(CARGO) test --workspace --test controller
+	BENCH=1 $(CARGO) test --release --workspace --test controller
 
 .PHONY: bench-webhook
 bench-webhook: control-plane ## What an admission request costs, beside a server of fixed bytes on the same TLS stack

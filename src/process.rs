@@ -33,7 +33,7 @@ pub struct Common {
     /// Name of this cluster; adds the label `cluster` to every metric
     #[arg(long, env = "CLUSTER_NAME")]
     cluster_name: Option<String>,
-    /// Form of the log on standard error; RUST_LOG says what is logged (info, if not set)
+    /// Form of the log on standard error; `RUST_LOG` says what is logged (info, if not set)
     #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 }

@@ -429,6 +429,17 @@ pub struct IpStatus {
     pub operation: Option<Operation>,
 }
 
+impl IpStatus {
+    /// Provider IDs of the instances that this speaks of: where the address is, where it comes from and where
+    /// it goes.
+    pub fn instances(&self) -> impl Iterator<Item = &str> {
+        let operation = self.operation.as_ref();
+        let from = operation.and_then(|operation| operation.from_provider_id.as_deref());
+        let to = operation.and_then(|operation| operation.to_provider_id.as_deref());
+        [self.provider_id.as_deref(), from, to].into_iter().flatten()
+    }
+}
+
 /// A move that is under way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -45,6 +45,22 @@ pub struct Step {
     pub key: String,
 }
 
+impl Step {
+    /// Whether the step is written down in its allocation's status: nothing is sent before, so that a
+    /// successor knows what was under way.
+    pub fn is_claimed_in(&self, status: &NetIPAllocationStatus) -> bool {
+        let address = self.address.to_string();
+        let ip = status.ips.iter().find(|ip| ip.address == address);
+        let Some(operation) = ip.and_then(|ip| ip.operation.as_ref()) else { return false };
+        let named = match &self.action {
+            Action::Verify => return true,
+            Action::Attach { to, .. } => operation.to_provider_id.as_ref() == Some(&to.provider_id),
+            Action::Detach { from, .. } => operation.from_provider_id.as_ref() == Some(&from.provider_id),
+        };
+        operation.id == self.operation && named
+    }
+}
+
 /// What to do with an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {

@@ -46,8 +46,14 @@ pub enum State<'w> {
 }
 
 impl<'w> Slot<'w> {
+    /// The operation that is under way. One that has brought the address to another instance is over,
+    /// also when the address has to leave that one at once: that is another operation.
     pub fn operation(&self) -> Option<&'w Operation> {
-        self.recorded.and_then(|recorded| recorded.operation.as_ref())
+        let operation = self.recorded?.operation.as_ref()?;
+        let on_the_wire = self.busy || self.stale;
+        let here = self.on_instance();
+        let arrived = !on_the_wire && here.is_some() && here != operation.from_provider_id.as_deref();
+        (!arrived).then_some(operation)
     }
 
     pub fn on_node(&self) -> Option<usize> {
@@ -163,8 +169,7 @@ fn state<'w>(index: &Index<'w>, address: IpAddr) -> State<'w> {
         Some(AddressView::Free { token }) => State::Free { token },
         Some(AddressView::Attached { provider_id, token }) => {
             let node = index.node_of_instance(provider_id);
-            if node.is_some() || index.recorded(address).any(|recorded| names_instance(recorded, provider_id))
-            {
+            if node.is_some() || is_our_doing(index, address, provider_id) {
                 State::On { node, provider_id, token }
             } else {
                 State::Foreign(provider_id)
@@ -173,15 +178,13 @@ fn state<'w>(index: &Index<'w>, address: IpAddr) -> State<'w> {
     }
 }
 
-/// Whether our status says that we attached the address to this instance, or were about to.
-fn names_instance(recorded: &IpStatus, provider_id: &str) -> bool {
-    let operation = recorded.operation.as_ref();
-    let named = [
-        recorded.provider_id.as_deref(),
-        operation.and_then(|operation| operation.from_provider_id.as_deref()),
-        operation.and_then(|operation| operation.to_provider_id.as_deref()),
-    ];
-    named.contains(&Some(provider_id))
+/// Whether we attached the address to this instance, or tried to: by the status, or by the memory of what
+/// was called, since a call that failed may land after all.
+fn is_our_doing(index: &Index<'_>, address: IpAddr, provider_id: &str) -> bool {
+    let world = index.world;
+    index.recorded(address).any(|recorded| recorded.instances().any(|named| named == provider_id))
+        || world.last_write.get(&address).is_some_and(|write| write.provider_id == provider_id)
+        || world.failures.contains_key(&(address, provider_id.to_owned()))
 }
 
 fn is_stale(index: &Index<'_>, address: IpAddr, state: &State<'_>) -> bool {

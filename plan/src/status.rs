@@ -151,7 +151,9 @@ fn lost_status(recorded: &[IpStatus], address: std::net::IpAddr, winner: &str, n
 fn operation(planner: &Planner<'_, '_>, number: usize) -> Option<Operation> {
     let (slot, decision) = (&planner.slots.all[number], &planner.decisions[number]);
     let recorded = slot.operation();
-    if matches!(slot.state, State::Unknown(_)) {
+    // What is on the wire stays on record until it is read back, whatever became of its node meanwhile.
+    let on_the_wire = recorded.is_some() && (slot.busy || slot.stale);
+    if on_the_wire || matches!(slot.state, State::Unknown(_)) {
         return recorded.cloned();
     }
     let paused = planner.index.claims[slot.claim].spec.paused;
@@ -215,7 +217,7 @@ pub fn digest(text: &str) -> String {
 }
 
 fn finished_move(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision) -> Option<Move> {
-    if slot.busy || slot.stale || decision.moving.is_some() {
+    if slot.busy || slot.stale {
         return None;
     }
     let recorded = slot.recorded?;
@@ -227,11 +229,12 @@ fn finished_move(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision
         {
             Some(history_entry(slot, operation, here, now))
         }
-        (Some(operation), State::Free { .. }) if slot.released => {
+        (Some(operation), State::Free { .. }) if slot.released && decision.moving.is_none() => {
             Some(history_entry(slot, operation, None, now))
         }
         (None, State::On { provider_id, .. })
-            if recorded.provider_id.as_deref().is_some_and(|before| before != provider_id) =>
+            if decision.moving.is_none()
+                && recorded.provider_id.as_deref().is_some_and(|before| before != provider_id) =>
         {
             Some(Move {
                 address: recorded.address.clone(),

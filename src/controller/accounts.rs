@@ -300,10 +300,7 @@ fn wanted(connect: &dyn Connect, world: &World) -> BTreeMap<Account, (Ask, Durat
             let mut addresses: BTreeSet<IpAddr> = spec.addresses.iter().copied().collect();
             for ip in &object.status.ips {
                 addresses.extend(ip.address.parse::<IpAddr>());
-                let operation = ip.operation.as_ref();
-                recorded.extend(ip.provider_id.clone());
-                recorded.extend(operation.and_then(|operation| operation.from_provider_id.clone()));
-                recorded.extend(operation.and_then(|operation| operation.to_provider_id.clone()));
+                recorded.extend(ip.instances().map(str::to_owned));
             }
             let known: Vec<&str> = recorded.iter().map(String::as_str).collect();
             let mut accounts = connect.accounts(cloud_of(spec.provider), &known, spec.region.as_deref());

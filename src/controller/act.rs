@@ -43,20 +43,6 @@ pub fn concerns(action: &Action) -> Option<(&str, WriteKind)> {
     }
 }
 
-/// Whether the step is written down in the allocation's status: nothing is sent before.
-pub fn is_claimed(world: &World, step: &Step) -> bool {
-    let address = step.address.to_string();
-    let status = world.allocations.get(&step.allocation).map(|object| &object.status);
-    let ip = status.and_then(|status| status.ips.iter().find(|ip| ip.address == address));
-    let Some(operation) = ip.and_then(|ip| ip.operation.as_ref()) else { return false };
-    let named = match &step.action {
-        Action::Verify => return true,
-        Action::Attach { to, .. } => operation.to_provider_id.as_ref() == Some(&to.provider_id),
-        Action::Detach { from, .. } => operation.from_provider_id.as_ref() == Some(&from.provider_id),
-    };
-    operation.id == step.operation && named
-}
-
 /// Whether the address or the instance has a step under way already.
 pub fn is_busy(world: &World, address: IpAddr, provider_id: &str) -> bool {
     world.in_flight.iter().any(|other| other.address == address || other.provider_id == provider_id)
@@ -79,7 +65,9 @@ pub async fn carry_out(
         Err(failed(provider_id, error, true))
     });
     log(&step, &result);
-    let _ = mailbox.send(Message::StepEnded(Outcome { step, result, at: clock.now(), took: began.elapsed() })).await;
+    let _ = mailbox
+        .send(Message::StepEnded(Outcome { step, result, at: clock.now(), took: began.elapsed() }))
+        .await;
 }
 
 fn log(step: &Step, result: &Result<(), Failed>) {

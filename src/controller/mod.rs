@@ -54,6 +54,9 @@ const MAILBOX: usize = 4096;
 enum Message {
     Allocation(Change<lean::Allocation>),
     Node(Change<lean::Node>),
+    /// The API server's answers to our own writes.
+    OurAllocation(lean::Allocation),
+    OurNode(lean::Node),
     DaemonSet(Change<lean::DaemonSet>),
     Unscheduled(Change<lean::Pod>),
     Workload(WorkloadKey, WorkloadChange),
@@ -258,6 +261,8 @@ impl Controller {
         match message {
             Message::Allocation(change) => return self.state.allocation(change),
             Message::Node(change) => return self.take_node(change),
+            Message::OurAllocation(object) => return self.state.our_allocation(object),
+            Message::OurNode(object) => return self.state.our_node(object),
             Message::DaemonSet(change) => self.state.daemon_set(change),
             Message::Unscheduled(change) => return self.state.unscheduled(change),
             Message::Workload(key, change) => self.state.followers.workload(&key, change, world),

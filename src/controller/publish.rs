@@ -2,7 +2,6 @@
 
 use super::lean;
 use super::stories::Stories;
-use super::watch::Change;
 use super::{Message, events};
 use crate::leader::LeaderToken;
 use crds::{
@@ -85,7 +84,7 @@ impl Writer {
         let _ = self.mailbox.send(Message::Written(target, written)).await;
     }
 
-    async fn applied(&self, object: Message) {
+    async fn answered(&self, object: Message) {
         let _ = self.mailbox.send(object).await;
     }
 
@@ -105,7 +104,7 @@ impl Writer {
         let object = api.patch_status(name, &PatchParams::default(), &patch).await?;
         self.stories.written(&self.metrics, name, &before, &status);
         let reference = events::reference(&object.metadata);
-        self.applied(Message::Allocation(Change::Applied(object))).await;
+        self.answered(Message::OurAllocation(object)).await;
         let recorder = self.recorder.clone();
         // An event that is late or lost holds up nothing.
         tokio::spawn(async move { events::publish(&recorder, &reference, &before, &status).await });
@@ -129,7 +128,7 @@ impl Writer {
         let object = api.patch(name, &PatchParams::default(), &patch).await?;
         // An object whose last finalizer goes is gone with it; the watch says so.
         if present {
-            self.applied(Message::Allocation(Change::Applied(object))).await;
+            self.answered(Message::OurAllocation(object)).await;
         }
         Ok(())
     }
@@ -156,7 +155,7 @@ impl Writer {
             api.patch(&wanted.node, &PatchParams::default(), &patch).await?
         };
         info!(node = wanted.node, marks = ?wanted.marks, "marked");
-        self.applied(Message::Node(Change::Applied(object))).await;
+        self.answered(Message::OurNode(object)).await;
         Ok(())
     }
 

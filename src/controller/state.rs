@@ -3,6 +3,7 @@
 use super::followers::Followers;
 use super::lean;
 use super::watch::Change;
+use crds::IpStatus;
 use kube::ResourceExt as _;
 use plan::{WorkloadKey, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,8 +77,11 @@ impl State {
                 let text = object.metadata.resource_version.clone().unwrap_or_default();
                 self.allocation_versions.insert(name.clone(), (version, text));
                 let allocation = object.for_planner();
+                // An instance that only the status tells of may be in an account that nobody is asking.
+                let named = allocation.status.ips.iter().flat_map(IpStatus::instances);
+                let news = named.into_iter().any(|id| !self.world.instances.contains_key(id));
                 let before = self.world.allocations.insert(name, allocation.clone());
-                self.reshaped |= before.is_none_or(|before| before.spec != allocation.spec);
+                self.reshaped |= news || before.is_none_or(|before| before.spec != allocation.spec);
             }
             Change::Gone(object) => {
                 self.forget_allocation(&object.name_any(), &object.uid().unwrap_or_default());
@@ -97,6 +101,19 @@ impl State {
         }
         self.follow_workloads();
         true
+    }
+
+    /// What the API server answered to our own write. The object may be gone by now, and the watch may have
+    /// said so before the answer came: an answer never brings back what is not known any more.
+    pub fn our_allocation(&mut self, object: lean::Allocation) -> bool {
+        let known = self.world.allocations.get(&object.name_any()).map(|known| &known.uid);
+        known == object.metadata.uid.as_ref() && self.allocation(Change::Applied(object))
+    }
+
+    /// The same for a node.
+    pub fn our_node(&mut self, object: lean::Node) -> bool {
+        let known = self.world.nodes.get(&object.name_any()).map(|known| &known.uid);
+        known == object.metadata.uid.as_ref() && self.node(Change::Applied(object))
     }
 
     fn forget_allocation(&mut self, name: &str, uid: &str) {
@@ -204,5 +221,80 @@ impl State {
         if self.waiting.remove(uid).is_some_and(|pod| !self.followers.follows(&pod.workload)) {
             self.world.pods.remove(uid);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    fn state() -> State {
+        let client =
+            kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let telemetry = telemetry::Telemetry::new(None).unwrap();
+        let metrics = telemetry::controller::Metrics::new(&telemetry).unwrap();
+        let mailbox = tokio::sync::mpsc::channel(1).0;
+        State::new(World::default(), Followers::new(client, mailbox, metrics))
+    }
+
+    fn node(uid: &str, version: u32) -> lean::Node {
+        from_value(object("n1", uid, version, &json!({ "providerID": "gce://p/z/n1" }))).unwrap()
+    }
+
+    fn allocation(uid: &str, version: u32) -> lean::Allocation {
+        let spec = json!({ "reservedIPs": ["203.0.113.1"], "cloud": { "provider": "gcp" } });
+        from_value(object("voice", uid, version, &spec)).unwrap()
+    }
+
+    fn object(name: &str, uid: &str, version: u32, spec: &Value) -> Value {
+        json!({ "metadata": { "name": name, "uid": uid, "resourceVersion": version.to_string() }, "spec": spec })
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_comes_after_the_deletion_brings_nothing_back() {
+        let mut state = state();
+        assert!(state.node(Change::Applied(node("a", 1))));
+        state.our_node(node("a", 2));
+        assert!(state.node(Change::Gone(node("a", 3))));
+        assert!(!state.our_node(node("a", 2)));
+        assert!(state.world.nodes.is_empty());
+        state.node(Change::Applied(node("b", 5)));
+        assert!(!state.our_node(node("a", 4)), "nor is it about another one of the same name");
+        assert_eq!(state.world.nodes["n1"].uid, "b");
+
+        assert!(state.allocation(Change::Applied(allocation("a", 1))));
+        assert!(state.our_allocation(allocation("a", 2)));
+        assert!(state.allocation(Change::Gone(allocation("a", 3))));
+        assert!(!state.our_allocation(allocation("a", 2)));
+        assert!(state.world.allocations.is_empty());
+    }
+
+    /// Its node may be gone by the time that the claim of an attach is written.
+    #[tokio::test]
+    async fn an_instance_that_only_a_status_tells_of_is_asked_about() {
+        let mut state = state();
+        state.allocation(Change::Applied(allocation("a", 1)));
+        state.reshaped = false;
+        let mut claimed: Value = object("voice", "a", 2, &allocation("a", 1).spec);
+        let operation = json!({
+            "id": "1", "cause": "FirstAttach", "toProviderID": "gce://p/z/n1",
+            "startedAt": "2026-11-15T00:00:00Z", "epoch": 1,
+        });
+        claimed["status"] = json!({
+            "ips": [{ "address": "203.0.113.1", "state": "Free", "operation": operation }],
+        });
+        state.our_allocation(from_value(claimed).unwrap());
+        assert!(state.reshaped);
+    }
+
+    #[tokio::test]
+    async fn an_event_that_our_own_write_has_overtaken_is_dropped() {
+        let mut state = state();
+        state.allocation(Change::Applied(allocation("a", 1)));
+        state.our_allocation(allocation("a", 3));
+        assert!(!state.allocation(Change::Applied(allocation("a", 2))));
+        assert_eq!(state.version("voice"), Some("3"));
     }
 }

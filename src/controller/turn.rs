@@ -93,7 +93,8 @@ impl Controller {
                 }
                 continue;
             };
-            if !act::is_claimed(world, &step)
+            let claimed = world.allocations.get(&step.allocation);
+            if !claimed.is_some_and(|object| step.is_claimed_in(&object.status))
                 || act::is_busy(world, step.address, provider_id)
                 || self.is_being_marked(&step.action)
             {

@@ -18,19 +18,22 @@ const ROUNDS: usize = 15;
 
 /// Runs everything and prints what it took.
 pub async fn run() -> Result<()> {
-    reaction(100, 0).await?;
+    drop(reaction(100, 0).await?);
     half_of_a_hundred().await?;
     hand_over().await?;
     // Last, since it takes minutes to fill the cluster.
-    reaction(1000, 10_000).await
+    let set = reaction(1000, 10_000).await?;
+    crate::bench_process::run(&set.0, &set.1, &set.2).await
 }
 
 fn addresses(count: u32) -> Vec<IpAddr> {
     (0..count).map(|n| IpAddr::V4(Ipv4Addr::from(0xc633_6400 + n))).collect()
 }
 
+type Set = (Stage, Vec<NodeSpec>, Vec<IpAddr>);
+
 /// A stage with nodes and one allocation of so many addresses.
-async fn stage(nodes: usize, count: u32) -> Result<(Stage, Vec<NodeSpec>, Vec<IpAddr>)> {
+async fn stage(nodes: usize, count: u32) -> Result<Set> {
     let stage = Stage::empty().await?;
     let specs = NodeSpec::pool(Provider::Gcp, "node", nodes);
     specs.iter().try_for_each(|spec| stage.cloud.add_instance(&spec.provider_id))?;
@@ -95,7 +98,7 @@ fn percentile(values: &mut [f64], share: f64) -> f64 {
 }
 
 /// From an event of a node to the first write to the cloud, beside a bare watch of the same event.
-async fn reaction(nodes: usize, pods: usize) -> Result<()> {
+async fn reaction(nodes: usize, pods: usize) -> Result<Set> {
     let (stage, specs, addresses) = stage(nodes, 1).await?;
     if pods > 0 {
         load(&stage, pods).await?;
@@ -156,10 +159,11 @@ async fn reaction(nodes: usize, pods: usize) -> Result<()> {
         );
     }
     ensure!(stage.cloud.violations().is_empty(), "{:?}", stage.cloud.violations());
-    replica.stop().await
+    replica.stop().await?;
+    Ok((stage, specs, addresses))
 }
 
-/// Pods of a Deployment that the allocation refers to.
+/// Pods of a Deployment.
 async fn load(stage: &Stage, pods: usize) -> Result<()> {
     let manifest = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -185,7 +189,7 @@ async fn load(stage: &Stage, pods: usize) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
-    // Not as a workload of the allocation: its pods would hold the address on a cordoned node.
+    // The allocation does not refer to it yet: its pods would hold the address on a cordoned node.
     Ok(())
 }
 

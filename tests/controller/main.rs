@@ -4,6 +4,7 @@
 mod alone;
 mod attach;
 mod bench;
+mod bench_process;
 mod election;
 mod errors;
 mod healing;
@@ -84,6 +85,10 @@ fn main() -> ExitCode {
     all.extend(scenes(&Shared::new(Some(Cloud::Gcp))));
     all.extend([Cloud::Aws, Cloud::Azure].into_iter().flat_map(on_other_clouds));
     all.extend(on_their_own());
+    all.extend([Cloud::Gcp, Cloud::Aws, Cloud::Azure].map(|cloud| {
+        let name = format!("{}::processes::a_restart_in_the_middle_of_a_move", cloud.as_str());
+        Test::new(&name, move |_| processes::a_restart_in_the_middle_of_a_move(cloud))
+    }));
     cluster::harness::run_at_once(8, all)
 }
 
@@ -133,6 +138,7 @@ fn in_memory() -> Vec<Test> {
     let mut all = scenes(&shared);
     all.extend(on_shared_stage![
         shared,
+        release::deletion_while_an_attach_is_on_its_way_to_a_node_that_goes,
         release::a_cloud_that_refuses_everything_is_let_go_with_retain,
         errors::an_unreadable_cloud_takes_no_marks_and_evicts_nobody,
         errors::each_class_of_error_at_each_step,

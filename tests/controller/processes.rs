@@ -1,13 +1,16 @@
 //! The real binary, as pods run it, against simulated clouds on the wire: signals, and who may write.
 
+use crate::memory::Verb;
+use crate::played::Played;
 use crate::stage::{Scene, Stage};
 use anyhow::{Context as _, Result, ensure};
 use cloud::Cloud;
 use cluster::{Process, Program, Reaper, eventually};
 use serde_json::json;
+use sim::{Fault, On, Rule};
 use std::sync::Arc;
 
-const LEASE_SECONDS: &str = "4";
+const LEASE_SECONDS: u64 = 4;
 
 /// Starts the binary with a command.
 pub fn launch(
@@ -30,35 +33,53 @@ pub fn launch(
 }
 
 /// A replica as a process of its own.
-struct Replica {
-    process: Process,
+pub struct Replica {
+    pub process: Process,
+    health: u16,
     port: u16,
 }
 
 impl Replica {
     fn start(stage: &Stage, name: &'static str, reaper: &Arc<Reaper>) -> Result<Self> {
+        Self::start_with(stage, &stage.cloud, LEASE_SECONDS, name, reaper)
+    }
+
+    /// Starts it with a simulated cloud, which need not be the stage's.
+    pub fn start_with(
+        stage: &Stage,
+        cloud: &Played,
+        lease_seconds: u64,
+        name: &'static str,
+        reaper: &Arc<Reaper>,
+    ) -> Result<Self> {
         let (health, metrics) = (cluster::free_port()?, cluster::free_port()?);
         let mut env = vec![
             ("KUBECONFIG", stage.kubeconfig.display().to_string()),
             ("POD_NAMESPACE", "ip-address-controller".to_owned()),
             ("POD_NAME", name.to_owned()),
-            ("LEASE_DURATION", LEASE_SECONDS.to_owned()),
+            ("LEASE_DURATION", lease_seconds.to_string()),
             ("HEALTH_ADDR", format!("127.0.0.1:{health}")),
             ("METRICS_PORT", metrics.to_string()),
             ("CLUSTER_NAME", "test".to_owned()),
         ];
-        env.extend(stage.cloud.environment(name));
-        Ok(Self { process: launch(stage, name, "controller", env, reaper)?, port: metrics })
+        env.extend(cloud.environment(name));
+        Ok(Self { process: launch(stage, name, "controller", env, reaper)?, health, port: metrics })
     }
 
-    async fn metric(&self, name: &str) -> Result<f64> {
+    /// Whether it says that it is ready.
+    pub async fn is_ready(&self) -> bool {
+        let answer = reqwest::get(format!("http://127.0.0.1:{}/readyz", self.health)).await;
+        answer.is_ok_and(|answer| answer.status().is_success())
+    }
+
+    pub async fn metric(&self, name: &str) -> Result<f64> {
         let text = reqwest::get(format!("http://127.0.0.1:{}/metrics", self.port)).await?.text().await?;
         let line = text.lines().find(|line| line.starts_with(&format!("{name}{{")));
         let value = line.and_then(|line| line.rsplit_once(' ')).with_context(|| format!("no {name}"))?.1;
         Ok(value.parse()?)
     }
 
-    async fn leads(&self) -> Result<()> {
+    pub async fn leads(&self) -> Result<()> {
         eventually(&format!("{} to lead", self.process.name()), async || {
             self.process.check_running()?;
             let leads = self.metric("netipallocation_controller_is_leader").await?;
@@ -76,7 +97,7 @@ impl Replica {
         .await
     }
 
-    fn signal(&self, signal: rustix::process::Signal) -> Result<()> {
+    pub fn signal(&self, signal: rustix::process::Signal) -> Result<()> {
         let id = self.process.id().context("it does not run")?;
         let id = rustix::process::Pid::from_raw(i32::try_from(id)?).context("no process id")?;
         Ok(rustix::process::kill_process(id, signal)?)
@@ -151,6 +172,47 @@ pub async fn sigstop_and_sigcont_of_a_leader_in_the_middle_of_a_move() -> Result
             Ok(())
         })
         .await?;
+    scene.no_violations()
+}
+
+/// The process is killed when its attach is on the wire and starts again: what it had begun is finished,
+/// and nothing is done twice.
+pub async fn a_restart_in_the_middle_of_a_move(cloud: Cloud) -> Result<()> {
+    let stage = Stage::with(Some(cloud)).await?;
+    let reaper = Arc::new(Reaper::start(stage.cluster.folder())?);
+    let first = Replica::start(&stage, "first", &reaper)?;
+    let scene = stage.scene("restart", 2, 1).await?;
+    scene.allocate(json!({})).await?;
+    let from = scene.settled().await?[0];
+    let to = 3 - from;
+    let sim = stage.cloud.simulator();
+    let attach = match cloud {
+        Cloud::Aws => On::action(sim::Cloud::Aws, "AssociateAddress"),
+        _ => On { mutating: Some(true), target: Some(scene.node_name(to)), ..On::default() },
+    };
+    sim.fault(Rule::once(attach, Fault::Delay { seconds: 3600.0 }));
+    let before = stage.cloud.writes(scene.addresses[0]).len();
+    scene.cordon(from).await?;
+    eventually("the attach to be on the wire", async || {
+        first.process.check_running()?;
+        ensure!(sim.faults().is_empty() && scene.places() == [None], "not yet: {}", scene.story().await?);
+        Ok(())
+    })
+    .await?;
+    first.signal(rustix::process::Signal::KILL)?;
+    let again = Replica::start(&stage, "again", &reaper)?;
+    scene.arrives(0, to).await?;
+    again.leads().await?;
+    let moved = stage.cloud.writes(scene.addresses[0]).split_off(before);
+    let expected = [(Verb::Detach, scene.instance(from)), (Verb::Attach, scene.instance(to))];
+    ensure!(moved == expected, "off once and on once: {moved:?}");
+    let history = scene.status().await?.history;
+    let told = history.first().context("no history")?;
+    ensure!(
+        told.from.as_deref() == Some(&scene.node_name(from))
+            && told.to.as_deref() == Some(&scene.node_name(to)),
+        "the move is told as one: {history:?}"
+    );
     scene.no_violations()
 }
 

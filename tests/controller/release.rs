@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use cloud::Class;
 use cluster::eventually;
 use serde_json::json;
+use std::time::Duration;
 
 impl Scene<'_> {
     async fn gone(&self) -> Result<()> {
@@ -50,6 +51,29 @@ pub async fn deletion_when_node_and_machine_are_gone(stage: &Stage) -> Result<()
     stage.cluster.nodes().delete(&scene.node_name(1)).await?;
     scene.delete_allocation().await?;
     scene.gone().await?;
+    scene.no_violations()
+}
+
+/// The attach lands when the node is gone already and the machine is not: nobody's node holds the address
+/// by then, and still it is ours to take off.
+pub async fn deletion_while_an_attach_is_on_its_way_to_a_node_that_goes(stage: &Stage) -> Result<()> {
+    let scene = stage.scene("on-its-way", 1, 1).await?;
+    let address = scene.addresses[0];
+    let slow = Fault::Delay(Duration::from_secs(3));
+    stage.cloud.memory().script(Verb::Attach, Some(address), 1, slow);
+    scene.allocate(json!({})).await?;
+    eventually("the attach to be on its way", async || {
+        ensure!(!stage.cloud.memory().is_to_come(Verb::Attach, address), "not yet");
+        Ok(())
+    })
+    .await?;
+    stage.cluster.nodes().delete(&scene.node_name(1)).await?;
+    scene.delete_allocation().await?;
+    scene.gone().await?;
+    let writes = stage.cloud.writes(address);
+    let machine = scene.instance(1);
+    ensure!(writes == [(Verb::Attach, machine.clone()), (Verb::Detach, machine)], "on and off: {writes:?}");
+    ensure!(scene.places() == [None], "detached before the object is gone");
     scene.no_violations()
 }
 

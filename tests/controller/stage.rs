@@ -122,6 +122,10 @@ impl Stage {
             scene.add_node(number).await?;
         }
         self.cluster.kubectl(&["create", "namespace", name]).await?.ok()?;
+        // All of them are there when the scene begins: which one an address goes to is no matter of luck.
+        for number in 1..=nodes {
+            scene.can_run(number).await?;
+        }
         Ok(scene)
     }
 }
@@ -156,6 +160,18 @@ impl Scene<'_> {
     pub async fn add_node(&self, number: usize) -> Result<()> {
         self.stage.cloud.add_instance(&self.instance(number))?;
         self.stage.cluster.nodes().create(self.spec(number)).await
+    }
+
+    /// Waits until a node is Ready and the control plane lets pods run there.
+    async fn can_run(&self, number: usize) -> Result<()> {
+        eventually(&format!("{} to be Ready", self.node_name(number)), async || {
+            let node = self.node(number).await?;
+            ensure!(node_is_ready(&node), "it is not");
+            let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+            ensure!(taints.is_empty(), "it has the taints {taints:?}");
+            Ok(())
+        })
+        .await
     }
 
     /// The manifest of the scene's allocation: all its addresses on its nodes.
@@ -420,6 +436,11 @@ pub fn is_ready(pod: &Pod) -> bool {
     let deleting = pod.metadata.deletion_timestamp.is_some();
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     !deleting && conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+pub fn node_is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 pub fn condition(status: &NetIPAllocationStatus, kind: &str) -> String {

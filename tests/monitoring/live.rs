@@ -58,8 +58,7 @@ impl<'s> Show<'s> {
         let (webhook, webhook_port) = processes::webhook(stage, &[], &reaper).await?;
         let first = processes::controller(stage, "first", &[], &reaper)?;
         let second = processes::controller(stage, "second", &[], &reaper)?;
-        let targets =
-            [("first", first.metrics), ("second", second.metrics), ("webhook", webhook.metrics)];
+        let targets = [("first", first.metrics), ("second", second.metrics), ("webhook", webhook.metrics)];
         let prometheus =
             Prometheus::start(stage.cluster.folder(), &at_once(rules::rules()?), &targets, &reaper).await?;
         Ok(Self { stage, prometheus, controllers: [first, second], webhook, webhook_port })
@@ -193,8 +192,7 @@ impl<'s> Show<'s> {
             for selector in selectors::of(&text(&rule["expr"])) {
                 // Reasons come from a closed list, against which they are checked elsewhere.
                 let kept = selector.matchers.iter().filter(|(label, _)| label != "reason");
-                let kept: Vec<String> =
-                    kept.map(|(label, value)| format!("{label}=~\"{value}\"")).collect();
+                let kept: Vec<String> = kept.map(|(label, value)| format!("{label}=~\"{value}\"")).collect();
                 let asked = format!("{}{{{}}}", selector.name, kept.join(","));
                 if !self.prometheus.was_ever(&asked).await? {
                     missing.insert(format!("{}: {asked}", text(&rule["alert"])));

@@ -52,21 +52,15 @@ pub fn controller(
     more: Environment<'_>,
     reaper: &Arc<Reaper>,
 ) -> Result<Running> {
-    let mut env = vec![
-        ("KUBECONFIG", stage.kubeconfig.display().to_string()),
-        ("LEASE_DURATION", "4".to_owned()),
-    ];
+    let mut env =
+        vec![("KUBECONFIG", stage.kubeconfig.display().to_string()), ("LEASE_DURATION", "4".to_owned())];
     env.extend(stage.cloud.environment(name));
     env.extend(more.iter().cloned());
     launch(stage, name, "controller", env, reaper)
 }
 
 /// The webhook, which registers itself, and its port.
-pub async fn webhook(
-    stage: &Stage,
-    more: Environment<'_>,
-    reaper: &Arc<Reaper>,
-) -> Result<(Running, u16)> {
+pub async fn webhook(stage: &Stage, more: Environment<'_>, reaper: &Arc<Reaper>) -> Result<(Running, u16)> {
     let account = "ip-address-controller-webhook";
     stage.cluster.kubectl(&["create", "serviceaccount", account, "-n", NAMESPACE]).await?.ok()?;
     for manifest in ["webhook", "certs", "webhook-self-registration"] {

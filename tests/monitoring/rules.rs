@@ -173,7 +173,8 @@ pub async fn every_alert_fires_and_just_does_not() -> Result<()> {
     let mut tests = Vec::new();
     for rule in &rules_by_name {
         let cases = cases.get(&text(&rule["alert"])).with_context(|| text(&rule["alert"]))?;
-        for (case, fires) in cases.fires.iter().map(|c| (c, true)).chain(cases.quiet.iter().map(|c| (c, false)))
+        for (case, fires) in
+            cases.fires.iter().map(|c| (c, true)).chain(cases.quiet.iter().map(|c| (c, false)))
         {
             tests.push(test(rule, case, fires)?);
         }
@@ -264,9 +265,8 @@ pub async fn rules_dashboard_and_runbooks_name_only_what_there_is() -> Result<()
                     label == "cluster" || labels.contains(&label.as_str()),
                     "{name} has no label {label}: {expression}"
                 );
-                if label == "reason" && name.starts_with("netipallocation_condition")
-                    || label == "reason" && name.starts_with("netipallocation_ip_reason")
-                {
+                let has_reasons = ["netipallocation_condition", "netipallocation_ip_reason"];
+                if label == "reason" && has_reasons.contains(&name.as_str()) {
                     value.split('|').try_for_each(is_reason)?;
                 }
             }
@@ -274,7 +274,8 @@ pub async fn rules_dashboard_and_runbooks_name_only_what_there_is() -> Result<()
     }
     for entry in std::fs::read_dir(Path::new(ROOT).join("docs/runbooks"))? {
         let path = entry?.path();
-        names_in_page(&std::fs::read_to_string(&path)?, &families).with_context(|| path.display().to_string())?;
+        names_in_page(&std::fs::read_to_string(&path)?, &families)
+            .with_context(|| path.display().to_string())?;
     }
     names_in_page(&read("docs/operations.md")?, &families).context("docs/operations.md")
 }

@@ -1,4 +1,4 @@
-//! The selectors in an expression: enough of PromQL to find them.
+//! The selectors in an expression: enough of the language to find them.
 
 use std::collections::BTreeSet;
 

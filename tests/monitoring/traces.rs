@@ -70,6 +70,13 @@ fn by_name(attributes: &Value) -> Value {
     Value::Object(pairs.collect())
 }
 
+/// A move that was made to happen.
+struct Moved {
+    address: String,
+    from: String,
+    to: String,
+}
+
 pub async fn moves_and_admission_requests_are_traced_and_told() -> Result<()> {
     let stage = Stage::with(Some(Cloud::Gcp)).await?;
     let receiver = Receiver::default();
@@ -82,11 +89,26 @@ pub async fn moves_and_admission_requests_are_traced_and_told() -> Result<()> {
     let controller = processes::controller(&stage, "first", &env, &reaper)?;
     let scene = stage.scene("traced", 2, 1).await?;
     scene.allocate(json!({})).await?;
-    let (from, address) = (scene.settled().await?[0], scene.addresses[0].to_string());
+    let from = scene.settled().await?[0];
     scene.cordon(from).await?;
     scene.arrives(0, 3 - from).await?;
     let (from, to) = (scene.node_name(from), scene.node_name(3 - from));
-    let moved = eventually("the span of the move", async || {
+    let moved = Moved { address: scene.addresses[0].to_string(), from, to };
+    let root = move_span(&receiver, &moved).await?;
+    for (step, node) in [("detach", &moved.from), ("attach", &moved.to)] {
+        step_span(&receiver, &root, step, node)?;
+    }
+    admission_spans(&receiver)?;
+    controller.process.stop().await?;
+    let log = std::fs::read_to_string(stage.cluster.folder().join("first.log"))?;
+    one_line_tells_it(&log, &moved, &root)?;
+    scene.no_violations()
+}
+
+/// The span of the whole move.
+async fn move_span(receiver: &Receiver, moved: &Moved) -> Result<Value> {
+    let Moved { address, from, to } = moved;
+    let span = eventually("the span of the move", async || {
         let spans = receiver.spans("move");
         let span = spans.into_iter().find(|span| span["attributes"]["netip.from"] == from.as_str());
         span.context("none yet")
@@ -96,35 +118,46 @@ pub async fn moves_and_admission_requests_are_traced_and_told() -> Result<()> {
         "netip.allocation": "traced", "netip.address": address, "netip.from": from, "netip.to": to,
         "netip.cause": "NodeDrained",
     });
-    ensure!(moved["attributes"] == expected, "{moved}");
-    let resource = &moved["resource"];
+    ensure!(span["attributes"] == expected, "{span}");
+    let resource = &span["resource"];
     ensure!(resource["service.name"] == "ip-address-controller", "{resource}");
     ensure!(resource["k8s.cluster.name"] == "test" && resource["k8s.pod.name"] == "first", "{resource}");
-    for (step, node) in [("detach", &from), ("attach", &to)] {
-        let spans = receiver.spans(step);
-        let span = spans.iter().find(|span| span["traceId"] == moved["traceId"]);
-        let span = span.with_context(|| format!("no {step} in {spans:?}"))?;
-        ensure!(span["parentSpanId"] == moved["spanId"], "{span}");
-        ensure!(span["attributes"]["netip.node"] == node.as_str(), "{span}");
-        let time = |span: &Value, key: &str| span[key].as_str().and_then(|text| text.parse::<u64>().ok());
-        let (start, end) = ("startTimeUnixNano", "endTimeUnixNano");
-        // The move's beginning is kept in whole seconds or finer, as Kubernetes keeps times.
-        ensure!(time(span, start) <= time(span, end) && time(span, end) <= time(&moved, end), "{span} {moved}");
-    }
-    admission_spans(&receiver)?;
-    // A process that ends sends what it has; its log has the whole story in one line.
-    controller.process.stop().await?;
-    let log = std::fs::read_to_string(stage.cluster.folder().join("first.log"))?;
+    Ok(span)
+}
+
+/// A step is below the move, on its node, and within its time.
+fn step_span(receiver: &Receiver, root: &Value, step: &str, node: &str) -> Result<()> {
+    let spans = receiver.spans(step);
+    let span = spans.iter().find(|span| span["traceId"] == root["traceId"]);
+    let span = span.with_context(|| format!("no {step} in {spans:?}"))?;
+    ensure!(span["parentSpanId"] == root["spanId"], "{span}");
+    ensure!(span["attributes"]["netip.node"] == node, "{span}");
+    let time = |span: &Value, key: &str| span[key].as_str().and_then(|text| text.parse::<u64>().ok());
+    let times = [
+        time(root, "startTimeUnixNano"),
+        time(span, "startTimeUnixNano"),
+        time(span, "endTimeUnixNano"),
+        time(root, "endTimeUnixNano"),
+    ];
+    ensure!(times.is_sorted() && times[0].is_some(), "{times:?}");
+    Ok(())
+}
+
+fn one_line_tells_it(log: &str, moved: &Moved, root: &Value) -> Result<()> {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let told: Vec<Value> =
-        lines.filter(|line| line["message"] == "moved" && line["from"] == from.as_str()).collect();
+        lines.filter(|line| line["message"] == "moved" && line["from"] == moved.from.as_str()).collect();
     ensure!(told.len() == 1, "one line tells of the move: {told:?} in\n{log}");
     let line = &told[0];
-    ensure!(line["address"] == address && line["to"] == to.as_str() && line["cause"] == "NodeDrained", "{line}");
-    ensure!(line["operation"] == moved["traceId"], "the log leads to the trace: {line}");
+    for (key, value) in
+        [("address", moved.address.as_str()), ("to", moved.to.as_str()), ("cause", "NodeDrained")]
+    {
+        ensure!(line[key] == value, "{line}");
+    }
+    ensure!(line["operation"] == root["traceId"], "the log leads to the trace: {line}");
     let steps = line["steps"].as_str().unwrap_or_default();
     ensure!(steps.starts_with("detach ") && steps.contains(", attach "), "{line}");
-    scene.no_violations()
+    Ok(())
 }
 
 fn admission_spans(receiver: &Receiver) -> Result<()> {

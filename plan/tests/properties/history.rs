@@ -18,6 +18,7 @@ pub fn run(random: &mut Random) {
         for _ in 0..random.below(3) {
             something_happens(random, &mut universe);
         }
+        universe.land(false);
         let steps = universe.observe_and_plan().steps;
         // A deposed leader wakes up and does what it had decided long ago.
         if let Some(step) = random.pick(&late).cloned()
@@ -34,6 +35,7 @@ pub fn run(random: &mut Random) {
         universe.now = universe.now.plus_millis(i64::try_from(random.below(20_000)).unwrap_or(0));
     }
     universe.silent.clear();
+    universe.land(true);
     settle(random, &mut universe);
     // Pauses after failures end too.
     universe.memory.failures.clear();
@@ -52,13 +54,14 @@ fn carry_out_late(universe: &mut Universe, step: &Step) {
 }
 
 fn luck(random: &mut Random) -> Luck {
-    match random.below(11) {
+    match random.below(12) {
         0 => Luck::ReplyLost,
         1 => Luck::Failed(FailureClass::Transient),
         2 => Luck::Failed(FailureClass::Permanent),
         3 => Luck::CrashBefore,
         4 => Luck::CrashAfter,
         5 => Luck::Lags,
+        6 => Luck::Slow,
         _ => Luck::Good,
     }
 }
@@ -81,14 +84,14 @@ fn something_happens(random: &mut Random, universe: &mut Universe) {
         4 => {
             let address = address(random.below(5));
             if universe.cloud.addresses.contains_key(&address) {
-                universe.cloud.put(address, None);
+                universe.meddle(address, None);
                 attach_somewhere(random, universe, address);
             }
         }
         5 => {
             let address = address(random.below(5));
             if universe.cloud.addresses.contains_key(&address) {
-                universe.cloud.put(address, None);
+                universe.meddle(address, None);
             }
         }
         6 => drop(universe.silent.insert(address(random.below(5)))),
@@ -252,7 +255,11 @@ fn nothing_left_undone(universe: &Universe) {
     for (address, on) in &universe.cloud.addresses {
         let Some((name, true)) = owner(universe, &address.to_string()) else { continue };
         let Ok(spec) = &universe.allocations[&name].spec else { continue };
-        if on.is_some() || spec.paused {
+        let is_node = |id: &String| universe.nodes.values().any(|node| node.provider_id == *id);
+        // On a machine that is no node any more, where we put it: ours to take back.
+        let stranded =
+            on.as_ref().is_some_and(|on| !is_node(on) && universe.put_by_us.get(address) == Some(on));
+        if (on.is_some() && !stranded) || spec.paused {
             continue;
         }
         for (node_name, node) in &universe.nodes {
@@ -262,9 +269,22 @@ fn nothing_left_undone(universe: &Universe) {
                 spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value.as_str()));
             let running = universe.cloud.instances.get(&node.provider_id) == Some(&true);
             let fit = node.ready && !node.unschedulable && selected && running && !held;
-            assert!(!fit, "{address} of {name} is free, and {node_name} could take it");
+            let fit = fit && !promised_to_a_paused_one(universe, &node.provider_id);
+            assert!(
+                !fit,
+                "{address} of {name} is free or stranded, and {node_name} could take it\n{}",
+                picture(universe)
+            );
         }
     }
+}
+
+/// A move that a pause has stopped half-way keeps its target.
+fn promised_to_a_paused_one(universe: &Universe, provider_id: &str) -> bool {
+    let paused = |allocation: &&plan::Allocation| allocation.spec.as_ref().is_ok_and(|spec| spec.paused);
+    let ips = universe.allocations.values().filter(paused).flat_map(|allocation| &allocation.status.ips);
+    let mut operations = ips.filter_map(|ip| ip.operation.as_ref());
+    operations.any(|operation| operation.to_provider_id.as_deref() == Some(provider_id))
 }
 
 /// Everything that a person needs to understand a failure.

@@ -34,6 +34,10 @@ pub struct Universe {
     /// Addresses whose readings lag behind: what they still show, and until when.
     pub lagging: BTreeMap<IpAddr, (AddressView, Time)>,
     pub epoch: i64,
+    /// Calls that take a while, and when they land; a process that dies does not take them back.
+    pub wire: Vec<(Step, Time)>,
+    /// Where a living process has seen its call put an address, while nobody else touched it.
+    pub put_by_us: BTreeMap<IpAddr, String>,
 }
 
 /// How a write ends in a bad hour.
@@ -44,6 +48,8 @@ pub enum Luck {
     ReplyLost,
     /// Done, but for some seconds readings show the state before.
     Lags,
+    /// Done later: until then it is under way, and other things happen.
+    Slow,
     /// Not done.
     Failed(FailureClass),
     /// The process dies before the call.
@@ -159,12 +165,14 @@ impl Universe {
             return true;
         }
         self.now = self.now.plus_millis(50);
+        if luck == Luck::Slow {
+            self.memory.started.push(step.clone());
+            self.wire.push((step.clone(), self.now.plus_seconds(15)));
+            return false;
+        }
         let outcome = match luck {
             Luck::Failed(class) => Err(class),
-            _ => self.call_and_lag(luck, step, &instance).map_err(|refusal| match refusal {
-                Refusal::Conflict => FailureClass::Conflict,
-                Refusal::NotFound => FailureClass::Permanent,
-            }),
+            _ => self.call_and_lag(luck, step, &instance).map_err(class_of),
         };
         match luck {
             Luck::CrashAfter => {
@@ -176,6 +184,35 @@ impl Universe {
         }
         self.now = self.now.plus_millis(50);
         false
+    }
+
+    /// Calls that were on the wire long enough have their effect; who made them hears of it if he lives.
+    pub fn land(&mut self, everything: bool) {
+        let (due, waiting) =
+            std::mem::take(&mut self.wire).into_iter().partition(|(_, at)| everything || *at <= self.now);
+        self.wire = waiting;
+        let due: Vec<(Step, Time)> = due;
+        for (step, _) in due {
+            let (kind, instance) = match &step.action {
+                Action::Verify => continue,
+                Action::Attach { to, .. } => (WriteKind::Attach, to.provider_id.clone()),
+                Action::Detach { from, .. } => (WriteKind::Detach, from.provider_id.clone()),
+            };
+            let outcome = self.call(&step, &instance).map_err(class_of);
+            let Some(known) = self.memory.started.iter().position(|other| *other == step) else { continue };
+            self.memory.started.remove(known);
+            if outcome.is_ok() && kind == WriteKind::Attach {
+                self.put_by_us.insert(step.address, instance.clone());
+            }
+            self.remember(step.address, kind, instance, outcome);
+            self.now = self.now.plus_millis(50);
+        }
+    }
+
+    /// Somebody else puts an address somewhere, or takes it off.
+    pub fn meddle(&mut self, address: IpAddr, on: Option<String>) {
+        self.put_by_us.remove(&address);
+        self.cloud.put(address, on);
     }
 
     fn call_and_lag(&mut self, luck: Luck, step: &Step, instance: &str) -> Result<(), Refusal> {
@@ -234,6 +271,13 @@ impl Universe {
     }
 }
 
+fn class_of(refusal: Refusal) -> FailureClass {
+    match refusal {
+        Refusal::Conflict => FailureClass::Conflict,
+        Refusal::NotFound => FailureClass::Permanent,
+    }
+}
+
 fn in_flight(step: &Step) -> InFlight {
     let provider_id = match &step.action {
         Action::Verify => String::new(),
@@ -271,6 +315,7 @@ fn check_plan(world: &World, plan: &Plan) {
         if step.action == Action::Verify {
             continue;
         }
+        assert!(step.is_claimed_in(&plan.statuses[&step.allocation]), "not in the status: {step:?}");
         let view = &world.addresses[&step.address].view;
         assert!(!matches!(view, AddressView::Unknown { .. }), "a write while nothing is known: {step:?}");
         assert!(!world.in_flight.iter().any(|other| other.address == step.address), "two at once: {step:?}");

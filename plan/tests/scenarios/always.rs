@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 /// Every rule that the plan breaks, one line each.
 pub fn broken(scene: &mut Scene, plan: &Plan) -> Vec<String> {
     let mut wrong: Vec<String> = plan.steps.iter().filter_map(|step| misread(scene, step)).collect();
+    wrong.extend(plan.steps.iter().filter_map(|step| unclaimed(plan, step)));
     wrong.extend(twice(plan));
     wrong.extend(statuses(scene, plan));
     wrong.extend(not_final(scene, plan));
@@ -27,6 +28,13 @@ fn misread(scene: &Scene, step: &Step) -> Option<String> {
         _ => false,
     };
     (!right).then(|| format!("always: {step:?} does not follow from {view:?}"))
+}
+
+/// What is going to be called is in the status first.
+fn unclaimed(plan: &Plan, step: &Step) -> Option<String> {
+    let status = plan.statuses.get(&step.allocation);
+    let claimed = step.action == Action::Verify || status.is_some_and(|status| step.is_claimed_in(status));
+    (!claimed).then(|| format!("always: {step:?} is not claimed in {status:?}"))
 }
 
 /// At most one step per address and per instance.
