@@ -11,7 +11,7 @@ help: ## This list
 
 .PHONY: test
 test: check control-plane ## Everything: format, lints, unit and property tests, tests on a real control plane
-	$(CARGO) test --workspace --test admission --test bed --test certs --test controller
+	$(CARGO) test --workspace --test admission --test bed --test certs --test controller --test deploy --test monitoring
 	dev/sim/truth/run
 
 .PHONY: check
@@ -30,6 +30,10 @@ lint: ## Clippy, warnings denied
 .PHONY: control-plane
 control-plane: ## Gets etcd, kube-apiserver & co. into the cache (minutes, the first time)
 	@[ "$(CONTROL_PLANE)" = skip ] || dev/cluster/control-plane/ensure
+
+.PHONY: prometheus
+prometheus: ## Gets Prometheus and promtool into the cache (Debian's package, not installed)
+	@dev/prometheus/ensure
 
 .PHONY: cluster
 cluster: control-plane ## A cluster to play with: real control plane, 5 simulated nodes, our CRDs

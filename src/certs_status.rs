@@ -1,6 +1,6 @@
 //! `ip-address-controller certs status`: what is there, what is trusted, what comes next.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use certs::{Certificate, Consumer, Contents, Fault, Kind, Lifetimes, Settings, Step, Target, decide};
 use clap::Args;
 use jiff::Timestamp;
@@ -27,6 +27,10 @@ pub struct Status {
     /// Context of the kubeconfig
     #[arg(long)]
     context: Option<String>,
+    /// Fail unless the API server trusts what is served: the leaf is valid, and both configurations carry
+    /// its CA
+    #[arg(long)]
+    check: bool,
 }
 
 impl Status {
@@ -48,17 +52,19 @@ impl Status {
             let object = api.get_opt(&target.name).await.with_context(|| format!("cannot read {target}"))?;
             targets.push((target, object));
         }
-        Ok(report(&place, secret.as_ref(), &targets, Timestamp::now()))
+        let (report, well) = report(&place, secret.as_ref(), &targets, Timestamp::now());
+        ensure!(well || !self.check, "the webhook is not trusted, or not valid:\n{report}");
+        Ok(report)
     }
 }
 
-/// What was found, in words. Keys are never in it.
+/// What was found, in words, and whether all of it is well. Keys are never in it.
 fn report(
     place: &str,
     secret: Option<&Secret>,
     targets: &[(Target, Option<DynamicObject>)],
     now: Timestamp,
-) -> String {
+) -> (String, bool) {
     let mut lines = Lines::default();
     let data = secret.and_then(|secret| secret.data.as_ref());
     let (contents, faults) = data.map(Contents::read).unwrap_or_default();
@@ -78,27 +84,31 @@ fn report(
     if secret.is_some() {
         lines.next_step(&contents, &consumers, now);
     }
+    let leaf = contents.leaf.as_ref().is_some_and(|leaf| leaf.certificate.valid_at(now));
+    let mut well = leaf || secret.is_none();
     for (target, object) in targets {
         let consumer = object.as_ref().and_then(|object| target.read(object));
-        lines.put(&target.to_string(), &trust(object.is_some(), consumer.as_ref(), &contents));
+        let (trusts, words) = trust(object.is_some(), consumer.as_ref(), &contents);
+        lines.put(&target.to_string(), &words);
+        well &= trusts;
     }
-    lines.0
+    (lines.0, well)
 }
 
-/// What one configuration makes of the CAs.
-fn trust(exists: bool, consumer: Option<&Consumer>, contents: &Contents) -> String {
+/// Whether one configuration trusts the CAs, and how.
+fn trust(exists: bool, consumer: Option<&Consumer>, contents: &Contents) -> (bool, String) {
     let Some(consumer) = consumer else {
-        return if exists { "calls no webhook" } else { "does not exist" }.to_owned();
+        return (false, if exists { "calls no webhook" } else { "does not exist" }.to_owned());
     };
     let since = consumer.since.map(|since| format!(", written {since}")).unwrap_or_default();
     let carried = consumer.trusted().len();
     let missing: Vec<Certificate> =
         contents.authorities().into_iter().filter(|authority| !consumer.carries(authority)).collect();
     match (missing.as_slice(), carried) {
-        (_, 0) => "trusts no CA".to_owned(),
-        ([], _) if contents.authorities().is_empty() => format!("trusts {carried} CA(s){since}"),
-        ([], _) => format!("carries the bundle, {carried} CA(s){since}"),
-        (missing, _) => format!("does NOT carry {missing:?}"),
+        (_, 0) => (false, "trusts no CA".to_owned()),
+        ([], _) if contents.authorities().is_empty() => (true, format!("trusts {carried} CA(s){since}")),
+        ([], _) => (true, format!("carries the bundle, {carried} CA(s){since}")),
+        (missing, _) => (false, format!("does NOT carry {missing:?}")),
     }
 }
 

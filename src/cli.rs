@@ -2,6 +2,7 @@
 
 use crate::certs_status::Status;
 use crate::process::{self, Common, Misconfigured};
+use crate::uninstall::Uninstall;
 use crate::{controller, webhook};
 use clap::{Parser, Subcommand};
 use std::io::{self, Write as _};
@@ -46,6 +47,9 @@ enum Command {
         #[command(flatten)]
         settings: Box<webhook::Settings>,
     },
+    /// Take away what would block others once this is gone: webhook configurations, the controller,
+    /// finalizers. Can be repeated
+    Uninstall(Uninstall),
     /// Print the version
     Version,
 }
@@ -63,14 +67,15 @@ impl Cli {
             Command::Certs(Certs::Status(status)) => status.report().and_then(|report| print(&report)),
             Command::Crds => print_crds(),
             Command::Controller { common, flags } => {
-                process::run(|shutdown| controller::process::main(common, flags, shutdown))
+                process::run(&common, |common, shutdown| controller::process::main(common, flags, shutdown))
             }
             Command::All { common, flags, settings } => {
-                process::run(|shutdown| process::all(common, flags, *settings, shutdown))
+                process::run(&common, |common, shutdown| process::all(common, flags, *settings, shutdown))
             }
             Command::Webhook { common, settings } => {
-                process::run(|shutdown| webhook::run(common, *settings, shutdown))
+                process::run(&common, |common, shutdown| webhook::run(common, *settings, shutdown))
             }
+            Command::Uninstall(uninstall) => uninstall.run(),
             Command::Version => print(&format!("{}\n", env!("CARGO_PKG_VERSION"))),
         };
         match done {

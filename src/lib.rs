@@ -6,6 +6,8 @@ mod cli;
 pub mod controller;
 pub mod leader;
 mod process;
+mod traces;
+mod uninstall;
 pub mod webhook;
 
 pub use cli::Cli;

@@ -1,8 +1,8 @@
 //! What every process of ours has: a cluster, a namespace, logs, and plain ports for health and metrics.
 
-use crate::controller;
+use crate::{controller, traces};
 use anyhow::{Context as _, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 use std::collections::BTreeSet;
@@ -33,6 +33,18 @@ pub struct Common {
     /// Name of this cluster; adds the label `cluster` to every metric
     #[arg(long, env = "CLUSTER_NAME")]
     cluster_name: Option<String>,
+    /// Form of the log on standard error; `RUST_LOG` says what is logged (info, if not set)
+    #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+/// Forms of the log.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
 }
 
 impl Common {
@@ -43,9 +55,7 @@ impl Common {
 
     /// The namespace that we live in.
     pub fn namespace(&self) -> String {
-        let given = self.namespace.clone().filter(|namespace| !namespace.is_empty());
-        let account = || std::fs::read_to_string(NAMESPACE_FILE).ok().map(|text| text.trim().to_owned());
-        given.or_else(account).unwrap_or_else(|| webhook::registration::NAMESPACE.to_owned())
+        namespace(self.namespace.clone())
     }
 
     /// Where metrics are registered.
@@ -63,6 +73,13 @@ impl Common {
         tokio::spawn(server::serve_plain(metrics_port, metrics, Limits::default()));
         Ok(())
     }
+}
+
+/// The namespace that we live in: the one given, else the service account's, else the usual.
+pub fn namespace(given: Option<String>) -> String {
+    let account = || std::fs::read_to_string(NAMESPACE_FILE).ok().map(|text| text.trim().to_owned());
+    let given = given.filter(|namespace| !namespace.is_empty());
+    given.or_else(account).unwrap_or_else(|| webhook::registration::NAMESPACE.to_owned())
 }
 
 /// The usual inference: KUBECONFIG or ~/.kube/config, else the service account.
@@ -119,17 +136,31 @@ pub async fn all(
     Ok(())
 }
 
-/// Runs a process to its end: logs, the TLS library's provider, the runtime, signals.
-pub fn run<F: Future<Output = Result<()>>>(main: impl FnOnce(Shutdown) -> F) -> Result<()> {
-    use tracing_subscriber::filter::{EnvFilter, LevelFilter};
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-    // Somebody who runs us as a library may have set up theirs.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .try_init();
+/// Runs a process to its end: logs, the TLS library's provider, the runtime, traces, signals.
+pub fn run<F: Future<Output = Result<()>>>(
+    common: &Common,
+    main: impl FnOnce(Common, Shutdown) -> F,
+) -> Result<()> {
+    log(common.log_format);
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(async { main(Shutdown::on_signals()?).await })
+    runtime.block_on(async {
+        let traces = traces::export(common.cluster_name.as_deref()).map_err(Misconfigured::new)?;
+        let ended = main(common.clone(), Shutdown::on_signals()?).await;
+        if let Some(traces) = traces {
+            traces.finish().await;
+        }
+        ended
+    })
+}
+
+fn log(format: LogFormat) {
+    use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Somebody who runs us as a library may have set up theirs.
+    let _ = match format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    };
 }

@@ -22,6 +22,7 @@ pub struct Outcome {
     pub result: Result<(), Failed>,
     /// When it ended.
     pub at: Time,
+    pub took: Duration,
 }
 
 /// What went wrong, and on which instance.
@@ -55,7 +56,8 @@ pub async fn carry_out(
     mailbox: mpsc::Sender<Message>,
     clock: Clock,
 ) {
-    let deadline = Instant::now() + STEP_TIMEOUT;
+    let began = Instant::now();
+    let deadline = began + STEP_TIMEOUT;
     let result = timeout_at(deadline, perform(&step, &*provider, &token, deadline)).await;
     let result = result.unwrap_or_else(|_| {
         let provider_id = concerns(&step.action).map(|(id, _)| id).unwrap_or_default();
@@ -63,7 +65,9 @@ pub async fn carry_out(
         Err(failed(provider_id, error, true))
     });
     log(&step, &result);
-    let _ = mailbox.send(Message::StepEnded(Outcome { step, result, at: clock.now() })).await;
+    let _ = mailbox
+        .send(Message::StepEnded(Outcome { step, result, at: clock.now(), took: began.elapsed() }))
+        .await;
 }
 
 fn log(step: &Step, result: &Result<(), Failed>) {

@@ -17,6 +17,7 @@ pub mod process;
 mod publish;
 mod settings;
 mod state;
+mod stories;
 mod turn;
 mod watch;
 mod writes;
@@ -155,6 +156,7 @@ impl Controller {
             mailbox: send.clone(),
             recorder: settings.recorder(client.clone()),
             metrics: metrics.clone(),
+            stories: stories::Stories::default(),
         };
         Self {
             state: State::new(world, Followers::new(client.clone(), send.clone(), metrics.clone())),

@@ -13,6 +13,7 @@ use telemetry::cloud::CloudMetrics;
 use telemetry::controller::Metrics;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use webhook::server::{Health, Shutdown};
 
 /// How long the loop may stand still before the process counts as hung: it turns every few seconds.
@@ -76,15 +77,19 @@ pub async fn control(
     let clouds = Arc::new(Clouds::from_env(Arc::new(meter.clone())).map_err(Misconfigured::new)?);
     let (beat, pulse) = watch::channel(Pulse::default());
     let stop = CancellationToken::new();
-    let running = run(flags.settings(namespace), client, clouds.clone(), metrics, beat, stop.clone());
-    let watching = report(health, pulse, &clouds, &meter.all);
+    let settings = flags.settings(namespace);
+    let pod = settings.pod_name.clone();
+    // A task of its own: if it hangs, somebody has to be left to say so.
+    let running = run(settings, client, clouds.clone(), metrics, beat, stop.clone());
+    let running = AbortOnDropHandle::new(tokio::spawn(running));
+    let watching = report(health, pulse, &clouds, &meter, &pod);
     let stopping = async {
         shutdown.draining().await;
         stop.cancel();
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        ended = running => ended.context("the controller"),
+        ended = running => ended.context("the controller's task")?.context("the controller"),
         () = watching => Ok(()),
         () = stopping => Ok(()),
         () = shutdown.aborted() => anyhow::bail!("told to stop twice: what was under way is abandoned"),
@@ -92,9 +97,17 @@ pub async fn control(
 }
 
 /// Readiness, liveness and the level of budgets, from the controller's pulse.
-async fn report(health: &Health, mut pulse: watch::Receiver<Pulse>, clouds: &Clouds, metrics: &CloudMetrics) {
+async fn report(
+    health: &Health,
+    mut pulse: watch::Receiver<Pulse>,
+    clouds: &Clouds,
+    meter: &CloudMeter,
+    pod: &str,
+) {
     let (check, heart) = (health.check("controller"), health.heart("controller", HUNG));
+    let healthy = meter.gcp.healthy.with_label_values(&[pod]);
     loop {
+        healthy.set(1);
         let missing = pulse.borrow_and_update().missing.clone();
         match missing {
             None => check.ready(),
@@ -102,9 +115,16 @@ async fn report(health: &Health, mut pulse: watch::Receiver<Pulse>, clouds: &Clo
         }
         heart.beat();
         for (account, level) in clouds.levels() {
-            metrics.budget(&account.to_string(), level);
+            meter.all.budget(&account.to_string(), level);
         }
-        if pulse.changed().await.is_err() {
+        let changed = match tokio::time::timeout(HUNG, pulse.changed()).await {
+            Ok(changed) => changed,
+            Err(_hung) => {
+                healthy.set(0);
+                pulse.changed().await
+            }
+        };
+        if changed.is_err() {
             // The controller has ended; whoever runs it says how.
             std::future::pending::<()>().await;
         }
@@ -129,8 +149,10 @@ impl Meter for CloudMeter {
                 _ => "check_ip",
             };
             self.gcp.gcp_duration.with_label_values(&[operation]).observe(took.as_secs_f64());
+            // Counted from the first call on, so that the first error is a rise.
+            let errors = self.gcp.gcp_errors.with_label_values(&[operation, "api_error"]);
             if outcome.is_err() {
-                self.gcp.gcp_errors.with_label_values(&[operation, "api_error"]).inc();
+                errors.inc();
             }
         }
     }

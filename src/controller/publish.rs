@@ -1,6 +1,7 @@
 //! Writes to the API server: each checks the lease, none lasts longer than the lease's margin.
 
 use super::lean;
+use super::stories::Stories;
 use super::{Message, events};
 use crate::leader::LeaderToken;
 use crds::{
@@ -32,6 +33,9 @@ pub enum Target {
 }
 
 impl Target {
+    /// All words of [`Target::kind`].
+    pub const KINDS: [&str; 4] = ["allocation", "node", "pod", "template"];
+
     /// As in metrics.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -63,6 +67,7 @@ pub struct Writer {
     pub mailbox: mpsc::Sender<Message>,
     pub recorder: Recorder,
     pub metrics: Metrics,
+    pub stories: Stories,
 }
 
 impl Writer {
@@ -97,7 +102,7 @@ impl Writer {
             { "op": "add", "path": "/status", "value": status },
         ]));
         let object = api.patch_status(name, &PatchParams::default(), &patch).await?;
-        count_moves(&self.metrics, name, &before, &status);
+        self.stories.written(&self.metrics, name, &before, &status);
         let reference = events::reference(&object.metadata);
         self.answered(Message::OurAllocation(object)).await;
         let recorder = self.recorder.clone();
@@ -198,16 +203,6 @@ impl Writer {
         api.patch(&change.workload.name, &PatchParams::default(), &patch(Value::Array(all))).await?;
         info!(daemon_set = change.workload.name, names = ?change.names, "template changed");
         Ok(())
-    }
-}
-
-/// Moves that are in the history now and were not before.
-fn count_moves(metrics: &Metrics, name: &str, before: &NetIPAllocationStatus, after: &NetIPAllocationStatus) {
-    for ended in after.history.iter().filter(|ended| !before.history.contains(ended)) {
-        metrics.moves.with_label_values(&[name, &ended.cause]).inc();
-        if let Ok(seconds) = ended.duration.trim_end_matches('s').parse::<f64>() {
-            metrics.move_duration.with_label_values(&[&ended.cause]).observe(seconds);
-        }
     }
 }
 

@@ -34,8 +34,10 @@ impl Controller {
         ];
         if leading {
             self.begin(&mut plan);
-            self.accounts.count_audits(&plan.statuses);
             self.gauges.set(&self.state.world, &plan);
+            self.accounts.count_audits(&plan.statuses);
+        } else {
+            self.gauges.clear();
         }
         let wakes = wakes.into_iter().chain([self.writes.next()]).flatten();
         // A moment later rather than now: what is due now was begun.
@@ -117,6 +119,7 @@ impl Controller {
 
     pub(super) fn step_ended(&mut self, outcome: &Outcome) {
         act::end(&mut self.state.world, outcome);
+        self.writer.stories.step(outcome);
         let (step, result) = (&outcome.step, &outcome.result);
         let status = if result.is_ok() { "success" } else { "error" };
         let labels = [step.allocation.as_str(), status];

@@ -64,7 +64,8 @@ impl CertMetrics {
         Ok(Self {
             not_after: telemetry.gauge(&NOT_AFTER)?,
             rotations: telemetry.counter(&ROTATIONS)?,
-            failures: telemetry.counter(&FAILURES)?,
+            failures: telemetry
+                .counter_of(&FAILURES, &["damaged", "files", "write", "inject", "watch", "issue"])?,
             injections: telemetry.counter(&INJECTIONS)?,
             trusted: telemetry.gauge(&TRUSTED)?,
         })

@@ -39,6 +39,10 @@ families! {
         "Addresses of the allocation that are not attached";
     ip_attached: IntGaugeVec gauge = "netipallocation_ip_attached", Gauge, ["crd_name", "ip", "node"],
         "1 while the address is attached to the node";
+    ip_reason: IntGaugeVec gauge = "netipallocation_ip_reason", Gauge, ["crd_name", "ip", "reason"],
+        "1 for the reason that status.ips gives for the address; docs/reasons.md lists them";
+    condition: IntGaugeVec gauge = "netipallocation_condition", Gauge, ["crd_name", "type", "reason"],
+        "1 if the condition (Ready, Progressing, Degraded, Conflict) is True, 0 if it is False, for its reason";
     node_ip_ready: IntGaugeVec gauge = "netipallocation_node_ip_ready", Gauge, ["node", "crd_name"],
         "1 while the node carries ip.ready=true for the allocation";
     node_cordoned: IntGaugeVec gauge = "netipallocation_node_cordoned", Gauge, ["node"],

@@ -1,10 +1,11 @@
-//! Metrics. Each part of the program has a table of families in a file of its own; the documentation is
+//! Metrics, and spans in [`traces`]. Each part of the program has a table of families in a file of its own; the documentation is
 //! made from the tables, and rules and dashboard are tested against them.
 
 pub mod certs;
 pub mod cloud;
 pub mod controller;
 pub mod server;
+pub mod traces;
 pub mod webhook;
 
 use prometheus::{
@@ -60,6 +61,16 @@ impl Telemetry {
     pub fn counter(&self, family: &Family) -> Result<IntCounterVec, prometheus::Error> {
         let counter = IntCounterVec::new(Opts::new(family.name, family.help), family.labels)?;
         self.registry.register(Box::new(counter.clone()))?;
+        Ok(counter)
+    }
+
+    /// Registers a counter of one label whose values are all known: each is there from the beginning, so that
+    /// the first event is a rise and not a birth, which `increase()` would not see.
+    pub fn counter_of(&self, family: &Family, values: &[&str]) -> Result<IntCounterVec, prometheus::Error> {
+        let counter = self.counter(family)?;
+        for value in values {
+            counter.get_metric_with_label_values(&[value])?;
+        }
         Ok(counter)
     }
 

@@ -56,8 +56,14 @@ impl ServerMetrics {
         Ok(Self {
             connections: telemetry.gauge(&CONNECTIONS)?.with_label_values::<&str>(&[]),
             evicted: telemetry.counter(&EVICTED)?,
-            handshakes: telemetry.counter(&HANDSHAKES)?,
-            refused: telemetry.counter(&REFUSED)?,
+            handshakes: telemetry.counter_of(
+                &HANDSHAKES,
+                &["ok", "rejected", "timeout", "evicted", "gone", "unsupported", "malformed"],
+            )?,
+            refused: telemetry.counter_of(
+                &REFUSED,
+                &["too_large", "too_slow", "encoding", "broken", "overloaded", "timeout", "panic"],
+            )?,
         })
     }
 }

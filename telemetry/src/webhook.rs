@@ -11,7 +11,9 @@ const REQUESTS: Family = Family {
 };
 const DURATION: Family = Family {
     name: "netipallocation_webhook_request_duration_seconds",
-    kind: Kind::Histogram(&[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 0.5, 1.0, 5.0]),
+    kind: Kind::Histogram(&[
+        0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+    ]),
     labels: &["webhook"],
     help: "How long a review took, by webhook",
 };

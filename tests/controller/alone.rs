@@ -1,7 +1,7 @@
 //! What needs a stage of its own: rest, and leaders that come and go.
 
 use crate::memory::Verb;
-use crate::stage::Stage;
+use crate::stage::{Replica, Stage};
 use anyhow::{Context as _, Result, ensure};
 use cluster::eventually;
 use serde_json::{Value, json};
@@ -210,6 +210,8 @@ pub async fn an_address_leaves_the_leaders_own_node_by_another_leader() -> Resul
     // Nor to the node that the new leader runs on.
     scene.arrives(0, 3).await?;
     ensure!(second.is_leading() && !first.is_leading(), "the lease was handed over first");
+    let says = |replica: &Replica| replica.metrics().contains("ip_attached{");
+    ensure!(says(&second) && !says(&first), "who does not lead says nothing of where addresses are");
     scene.no_violations()?;
     first.stop().await?;
     second.stop().await

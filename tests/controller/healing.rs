@@ -13,7 +13,6 @@ async fn webhook(stage: &Stage) -> Result<Process> {
     let root = env!("CARGO_MANIFEST_DIR");
     let namespace = "ip-address-controller";
     let account = "ip-address-controller-webhook";
-    stage.cluster.kubectl(&["create", "serviceaccount", account, "-n", namespace]).await?.ok()?;
     for manifest in ["webhook", "certs", "webhook-self-registration"] {
         let file = format!("{root}/deploy/rbac/{manifest}.yaml");
         stage.cluster.kubectl(&["apply", "-f", &file]).await?.ok()?;

@@ -2,6 +2,9 @@
 
 #![allow(clippy::expect_used)] // tests
 
+mod chart;
+mod monitoring;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use webhook::registration::Endpoint;
@@ -14,6 +17,9 @@ fn generated() -> Vec<(String, String)> {
     files.push(("docs/reasons.md".to_owned(), reasons()));
     files.push(("docs/metrics.md".to_owned(), metrics()));
     files.extend(configurations());
+    files.extend(monitoring::generated());
+    let chart = chart::files(Path::new(env!("CARGO_MANIFEST_DIR")), &files);
+    files.extend(chart);
     files
 }
 

@@ -11,6 +11,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use telemetry::traces::{self, Context, Span};
 use tracing::Instrument as _;
 
 /// How long a pod waits for the watch to show its ReplicaSet.
@@ -39,6 +40,8 @@ impl Question {
 struct Outcome {
     name: &'static str,
     operation: &'static str,
+    /// The review's, where somebody wants to know.
+    uid: Option<String>,
     response: Response,
 }
 
@@ -46,6 +49,10 @@ struct Outcome {
 pub fn router(state: &Arc<State>) -> Router {
     Question::ALL.into_iter().fold(Router::new(), |router, question| {
         let state = state.clone();
+        for outcome in ["malformed", "not_synced"] {
+            // There before the first one, so that it is a rise and not a birth, which `increase()` would miss.
+            state.metrics().requests.with_label_values(&[question.as_str(), "other", outcome]);
+        }
         router.route(
             question.path(),
             post(async move |headers: HeaderMap, body: Bytes| serve(&state, question, &headers, &body).await),
@@ -59,11 +66,34 @@ async fn serve(state: &State, question: Question, headers: &HeaderMap, body: &[u
     let start = Instant::now();
     let metrics = state.metrics();
     let in_flight = InFlight::new(metrics.in_flight.with_label_values(&[question.as_str()]));
+    let began = traces::now();
     let outcome = answer(state, question, headers, body).await;
     drop(in_flight);
+    traces::record(|| span(question, &outcome, headers, began));
     metrics.requests.with_label_values(&[question.as_str(), outcome.operation, outcome.name]).inc();
     metrics.duration.with_label_values(&[question.as_str()]).observe(start.elapsed().as_secs_f64());
     outcome.response
+}
+
+/// The span of a request; part of the API server's trace, where that has one.
+fn span(question: Question, outcome: &Outcome, headers: &HeaderMap, start: u64) -> Span {
+    let caller = headers.get("traceparent").and_then(|value| value.to_str().ok());
+    let bad = !outcome.response.status().is_success();
+    Span {
+        context: caller.and_then(Context::of_caller).unwrap_or_default(),
+        id: traces::span_id(),
+        name: "admission",
+        is_server: true,
+        start,
+        end: traces::now(),
+        attributes: vec![
+            ("netip.webhook", question.as_str().to_owned()),
+            ("netip.operation", outcome.operation.to_owned()),
+            ("netip.outcome", outcome.name.to_owned()),
+            ("netip.review", outcome.uid.clone().unwrap_or_default()),
+        ],
+        error: bad.then(|| outcome.name.to_owned()),
+    }
 }
 
 /// Goes down again however the request ends, also when the client goes away.
@@ -116,7 +146,7 @@ fn not_synced(state: &State) -> Outcome {
 }
 
 fn failed(name: &'static str, status: StatusCode, why: impl Into<String>) -> Outcome {
-    Outcome { name, operation: "other", response: (status, why.into()).into_response() }
+    Outcome { name, operation: "other", uid: None, response: (status, why.into()).into_response() }
 }
 
 fn refused_bytes(malformed: &Malformed) -> Outcome {
@@ -148,6 +178,7 @@ async fn reviewed(state: &State, question: Question, request: &Request<'_>) -> O
         Ok(bytes) => Outcome {
             name,
             operation,
+            uid: traces::is_on().then(|| request.uid.clone().into_owned()),
             response: ([(CONTENT_TYPE, "application/json")], bytes).into_response(),
         },
         Err(error) => failed("malformed", StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),

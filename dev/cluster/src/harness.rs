@@ -40,6 +40,7 @@ async fn start(version: Version) -> Result<Cluster> {
 /// A test: its name and what it does.
 pub struct Test {
     name: String,
+    needs_control_plane: bool,
     run: Box<dyn FnOnce(Arc<Bed>) -> LocalBoxFuture<'static, Result<()>> + Send>,
 }
 
@@ -49,7 +50,14 @@ impl Test {
     where
         F: Future<Output = Result<()>> + 'static,
     {
-        Self { name: name.to_owned(), run: Box::new(move |bed| Box::pin(run(bed))) }
+        let run = move |bed| -> LocalBoxFuture<'static, Result<()>> { Box::pin(run(bed)) };
+        Self { name: name.to_owned(), needs_control_plane: true, run: Box::new(run) }
+    }
+
+    /// It needs no control plane, and runs whatever `CONTROL_PLANE` says.
+    #[must_use]
+    pub fn without_control_plane(self) -> Self {
+        Self { needs_control_plane: false, ..self }
     }
 }
 
@@ -75,8 +83,8 @@ macro_rules! tests_on_all_versions {
     };
 }
 
-/// Runs the tests as `cargo test` expects it. With `CONTROL_PLANE=skip` none of them runs, and it says
-/// so.
+/// Runs the tests as `cargo test` expects it. With `CONTROL_PLANE=skip` none that needs a control plane
+/// runs, and it says so.
 pub fn run(tests: Vec<Test>) -> ExitCode {
     run_with(&Arguments::from_args(), tests)
 }
@@ -113,14 +121,15 @@ fn run_with(arguments: &Arguments, tests: Vec<Test>) -> ExitCode {
         }
     };
     let bed = Arc::new(Bed::default());
-    let count = tests.len();
+    let count = tests.iter().filter(|test| test.needs_control_plane).count();
     let trials = tests
         .into_iter()
         .map(|test| {
             let (bed, runtime) = (bed.clone(), runtime.clone());
+            let left_out = skip && test.needs_control_plane;
             let body =
                 move || runtime.block_on((test.run)(bed)).map_err(|error| Failed::from(format!("{error:#}")));
-            Trial::test(test.name, body).with_ignored_flag(skip)
+            Trial::test(test.name, body).with_ignored_flag(left_out)
         })
         .collect();
     let conclusion = libtest_mimic::run(arguments, trials);

@@ -55,7 +55,6 @@ pub async fn bare(version: Version) -> Result<Cluster> {
 
 /// The webhook's account, with the rights of deploy/rbac and no others.
 async fn account(cluster: &Cluster) -> Result<()> {
-    cluster.kubectl(&["create", "serviceaccount", ACCOUNT, "-n", NAMESPACE]).await?.ok()?;
     allow(cluster, "webhook").await?;
     allow(cluster, "certs").await
 }
