@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
 use kube::runtime::events::{Event, EventType, Recorder};
-use plan::Reason;
+use plan::{Eviction, Reason};
 use tracing::debug;
 
 /// The allocation, for its events.
@@ -30,6 +30,22 @@ pub async fn publish(
         if let Err(error) = recorder.publish(&event, reference).await {
             debug!("event {}: {error}", event.reason);
         }
+    }
+}
+
+/// Tells of a pod that was made to go, and why: who looks for it finds this.
+pub async fn publish_eviction(recorder: &Recorder, eviction: &Eviction) {
+    let pod = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(eviction.namespace.clone()),
+        name: Some(eviction.name.clone()),
+        uid: Some(eviction.uid.clone()),
+        ..ObjectReference::default()
+    };
+    let event = event(EventType::Normal, eviction.cause.as_str(), "Evict", eviction.cause.meaning());
+    if let Err(error) = recorder.publish(&event, &pod).await {
+        debug!("event {}: {error}", event.reason);
     }
 }
 

@@ -164,12 +164,7 @@ impl Writer {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &eviction.namespace);
         let parameters = EvictParams { delete_options: Some(only(&eviction.uid)), ..EvictParams::default() };
         api.evict(&eviction.name, &parameters).await?;
-        info!(
-            pod = eviction.name,
-            namespace = eviction.namespace,
-            cause = eviction.cause.as_str(),
-            "evicted"
-        );
+        self.tell(eviction, "evicted");
         Ok(())
     }
 
@@ -177,13 +172,16 @@ impl Writer {
     pub async fn delete(&self, eviction: &plan::Eviction) -> kube::Result<()> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &eviction.namespace);
         api.delete(&eviction.name, &only(&eviction.uid)).await?;
-        info!(
-            pod = eviction.name,
-            namespace = eviction.namespace,
-            cause = eviction.cause.as_str(),
-            "deleted"
-        );
+        self.tell(eviction, "deleted");
         Ok(())
+    }
+
+    /// In the log and as an event of the pod.
+    fn tell(&self, eviction: &plan::Eviction, what: &str) {
+        let plan::Eviction { name, namespace, cause, .. } = eviction;
+        info!(pod = name, namespace, cause = cause.as_str(), "{what}");
+        let (recorder, eviction) = (self.recorder.clone(), eviction.clone());
+        tokio::spawn(async move { events::publish_eviction(&recorder, &eviction).await });
     }
 
     /// Puts the requirement into a DaemonSet's template, or takes it out.

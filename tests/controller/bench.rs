@@ -18,6 +18,12 @@ const ROUNDS: usize = 15;
 
 /// Runs everything and prints what it took.
 pub async fn run() -> Result<()> {
+    // `BENCH=1000x0` is the large one alone, with so many nodes and pods.
+    let size = std::env::var("BENCH").unwrap_or_default();
+    if let Some((nodes, pods)) = size.split_once('x') {
+        let (stage, specs, addresses) = reaction(nodes.parse()?, pods.parse()?).await?;
+        return crate::bench_process::run(&stage, &specs, &addresses).await;
+    }
     drop(reaction(100, 0).await?);
     half_of_a_hundred().await?;
     hand_over().await?;
@@ -136,7 +142,11 @@ async fn reaction(nodes: usize, pods: usize) -> Result<Set> {
                     .cloned()
                     .context("none yet")
             })
-            .await?;
+            .await;
+            let write = match write {
+                Ok(write) => write,
+                Err(error) => return Err(error.context(story(&stage, &spec.name).await?)),
+            };
             let bare = watch.first_after(&spec.name, from).unwrap_or(write.at).min(write.at);
             totals.push((write.at - from).as_secs_f64() * 1e3);
             extras.push((write.at - bare).as_secs_f64() * 1e3);
@@ -161,6 +171,16 @@ async fn reaction(nodes: usize, pods: usize) -> Result<Set> {
     ensure!(stage.cloud.violations().is_empty(), "{:?}", stage.cloud.violations());
     replica.stop().await?;
     Ok((stage, specs, addresses))
+}
+
+/// What there is to say of the allocation and a node, for messages.
+async fn story(stage: &Stage, node: &str) -> Result<String> {
+    let api: Api<crds::NetIPAllocation> = Api::all(stage.cluster.client());
+    let status = api.get("bench").await?.status.unwrap_or_default();
+    let nodes: Api<Node> = Api::all(stage.cluster.client());
+    let node = nodes.get_opt(node).await?;
+    let ready = node.as_ref().map(crate::stage::node_is_ready);
+    Ok(format!("the node is ready: {ready:?}; {:?}; {:?}", status.ips, status.conditions))
 }
 
 /// Pods of a Deployment.

@@ -26,6 +26,7 @@ pub async fn run(stage: &Stage, nodes: &[NodeSpec], addresses: &[IpAddr]) -> Res
     rest(stage, &cloud, &leader).await?;
     refer(stage).await?;
     let standby = ready(stage, &cloud, "referred", "pods of its workload", &reaper).await?;
+    leader.leads().await.context("the machine is too busy: it has lost its lease")?;
     leader.signal(rustix::process::Signal::KILL)?;
     let killed = Instant::now();
     while standby.metric("netipallocation_controller_is_leader").await? < 0.5 {

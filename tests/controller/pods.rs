@@ -4,7 +4,9 @@ use crate::stage::{Stage, is_ready};
 use anyhow::{Result, ensure};
 use cluster::eventually;
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
+use kube::api::ListParams;
 
 pub async fn a_webhook_that_never_injects_ends_in_one_eviction(stage: &Stage) -> Result<()> {
     let scene = stage.scene("never-injected", 2, 1).await?;
@@ -17,6 +19,14 @@ pub async fn a_webhook_that_never_injects_ends_in_one_eviction(stage: &Stage) ->
     let after = scene.pods().await?;
     let kept = after.iter().filter(|pod| before.contains(&pod.metadata.uid)).count();
     ensure!(kept + 1 >= before.len(), "more than one was evicted");
+    let events: Api<Event> = Api::namespaced(scene.client(), &scene.name);
+    eventually("the pod's event to tell why it had to go", async || {
+        let told = events.list(&ListParams::default().fields("reason=Misplaced")).await?.items;
+        let gone = told.first().and_then(|event| event.regarding.clone()?.uid);
+        ensure!(told.len() == 1 && before.contains(&gone), "{told:?}");
+        Ok(())
+    })
+    .await?;
     scene.no_violations()
 }
 
