@@ -82,7 +82,7 @@ fn dashboard(table: &str) -> String {
 
 /// Everything but the panels.
 fn head() -> Value {
-    let hidden = json!({
+    let cluster = json!({
         "name": "cluster", "label": "Cluster", "type": "query", "datasource": source(),
         "query": "label_values(netipallocation_controller_info, cluster)", "refresh": 2,
         "includeAll": true, "allValue": ".*", "multi": true, "current": { "text": "All", "value": "$__all" },
@@ -93,7 +93,7 @@ fn head() -> Value {
         "time": { "from": "now-3h", "to": "now" }, "timezone": "",
         "templating": { "list": [
             { "name": "datasource", "label": "Datasource", "type": "datasource", "query": "prometheus" },
-            hidden,
+            cluster,
         ] },
     })
 }

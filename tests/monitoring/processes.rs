@@ -45,7 +45,7 @@ fn launch(
     Ok(Running { process, metrics })
 }
 
-/// A replica of the controller, with a short lease.
+/// A replica of the controller. Its lease is long enough for Prometheus to see that nobody leads.
 pub fn controller(
     stage: &Stage,
     name: &'static str,
@@ -53,7 +53,7 @@ pub fn controller(
     reaper: &Arc<Reaper>,
 ) -> Result<Running> {
     let mut env =
-        vec![("KUBECONFIG", stage.kubeconfig.display().to_string()), ("LEASE_DURATION", "4".to_owned())];
+        vec![("KUBECONFIG", stage.kubeconfig.display().to_string()), ("LEASE_DURATION", "10".to_owned())];
     env.extend(stage.cloud.environment(name));
     env.extend(more.iter().cloned());
     launch(stage, name, "controller", env, reaper)
