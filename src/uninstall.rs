@@ -235,8 +235,16 @@ impl Work {
 
     /// Tries until it is so; what it still is when the time is over is the error.
     async fn wait(&self, mut check: impl AsyncFnMut() -> Result<()>) -> Result<()> {
+        let mut told = String::new();
         loop {
-            match check().await {
+            let checked = check().await;
+            if let Err(error) = &checked
+                && told != error.to_string()
+            {
+                told = error.to_string();
+                say(&format!("waiting: {told}"));
+            }
+            match checked {
                 Err(error) if Instant::now() >= self.until => {
                     let seconds = self.settings.timeout;
                     return Err(error)

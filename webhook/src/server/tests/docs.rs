@@ -24,8 +24,8 @@ fn sources(folder: &Path) -> String {
 #[test]
 fn the_tests_that_the_checklist_names_exist() {
     let page = fs::read_to_string(root().join("docs/security.md")).unwrap();
-    let code: String =
-        ["webhook/src", "certs/src", "tests/certs"].map(|folder| sources(&root().join(folder))).concat();
+    let folders = ["webhook/src", "certs/src", "tests/certs", "tests/deploy"];
+    let code: String = folders.map(|folder| sources(&root().join(folder))).concat();
     let rows = page.lines().filter(|line| line.starts_with("| ") && line.matches(" | ").count() == 2);
     let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
     // Names of tests are sentences; what else is quoted is not.
