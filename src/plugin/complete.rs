@@ -15,8 +15,9 @@ pub fn script(shell: Shell) -> Result<()> {
 /// Answers as kubectl expects it of `kubectl_complete-netip`: a candidate a line, then a directive (4: no
 /// file names).
 pub fn answer(words: &[String]) -> Result<()> {
-    let lines: String = candidates(words).iter().map(|candidate| format!("{candidate}\n")).collect();
-    crate::cli::print(&format!("{lines}:4\n"))
+    let mut lines = candidates(words);
+    lines.push(":4\n".to_owned());
+    crate::cli::print(&lines.join("\n"))
 }
 
 /// What the last word may become, with a description behind a tab.

@@ -23,7 +23,7 @@ pub fn report(snapshot: &Snapshot, names: Vec<&str>) -> Report {
         let moves = snapshot.world.allocations[name].status.history.iter();
         entries.extend(moves.map(|moved| Entry { allocation: name.to_owned(), moved: moved.clone() }));
     }
-    entries.sort_by(|one, other| other.moved.when.0.cmp(&one.moved.when.0));
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.moved.when.0));
     Report(entries)
 }
 

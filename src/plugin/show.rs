@@ -12,7 +12,7 @@ pub struct Output {
     /// Show as JSON or YAML, or with everything that is known
     #[arg(short, long = "output", value_enum, global = true)]
     output: Option<Format>,
-    /// When to colour. `auto`: on a terminal, unless NO_COLOR is set
+    /// When to colour. `auto`: on a terminal, unless `NO_COLOR` is set
     #[arg(long, value_enum, default_value_t = Colour::Auto, global = true)]
     color: Colour,
 }

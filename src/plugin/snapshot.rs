@@ -16,7 +16,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 /// How long the API server may take to list everything.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The world as the controller would see it, and the controller.
 pub struct Snapshot {

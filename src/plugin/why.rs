@@ -18,7 +18,7 @@ pub struct Report {
     /// What is so, one sentence each.
     facts: Vec<Fact>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    addresses: Vec<Address>,
+    addresses: Vec<Explained>,
 }
 
 /// A reason, and what it says here.
@@ -31,7 +31,7 @@ struct Fact {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Address {
+struct Explained {
     address: IpAddr,
     allocation: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ pub fn report(snapshot: &Snapshot, subject: &str, namespace: &str) -> Result<Rep
         Subject::Node(name) => (node_facts(snapshot, name), addresses_on(world, name)),
         Subject::Pod(pod) => (pod_facts(world, pod), addresses_of(world, pod)),
     };
-    let explained: Vec<Address> =
+    let explained: Vec<Explained> =
         addresses.into_iter().filter_map(|address| explain(snapshot, address)).collect();
     if facts.is_empty() && explained.is_empty() {
         bail!("no valid NetIPAllocation lists {subject}; `kubectl netip status` shows those that are there");
@@ -103,11 +103,11 @@ fn find<'w>(world: &'w World, subject: &str, namespace: &str) -> Result<Subject<
     }
 }
 
-fn explain(snapshot: &Snapshot, address: IpAddr) -> Option<Address> {
+fn explain(snapshot: &Snapshot, address: IpAddr) -> Option<Explained> {
     let explanation = plan::explain(&snapshot.world, snapshot.time(), address)?;
     let published = published(&snapshot.world, &explanation, address);
     let candidates = explanation.candidates.into_iter();
-    Some(Address {
+    Some(Explained {
         address,
         allocation: explanation.allocation,
         node: explanation.node,
@@ -249,7 +249,7 @@ impl Fact {
     }
 }
 
-impl Address {
+impl Explained {
     fn lines(&self, style: Style, with_candidates: bool) -> Vec<String> {
         let place = self.node.as_ref().map_or("on no node".to_owned(), |node| format!("on {node}"));
         let mut lines = vec![
@@ -273,7 +273,7 @@ impl Address {
 }
 
 impl Candidate {
-    fn line(&self, of: &Address, style: Style) -> String {
+    fn line(&self, of: &Explained, style: Style) -> String {
         let verdict = match self.refusal {
             _ if of.node.as_ref() == Some(&self.node) && self.refusal.is_none() => {
                 style.good("holds it, and can go on doing so")

@@ -78,7 +78,7 @@ async fn granted(cluster: &Cluster) -> Result<Rules> {
     let cluster_roles = all::<ClusterRole>(Api::all(client())).await?;
     let roles = all::<Role>(Api::namespaced(client(), namespace)).await?;
     let rules_of = |reference: &RoleRef| -> Vec<PolicyRule> {
-        let rules = if reference.kind == "ClusterRole" {
+        let found = if reference.kind == "ClusterRole" {
             cluster_roles
                 .iter()
                 .find(|role| role.name_any() == reference.name)
@@ -86,7 +86,7 @@ async fn granted(cluster: &Cluster) -> Result<Rules> {
         } else {
             roles.iter().find(|role| role.name_any() == reference.name).and_then(|role| role.rules.clone())
         };
-        rules.unwrap_or_default()
+        found.unwrap_or_default()
     };
     let bindings = everywhere.into_iter().map(|binding| (binding.role_ref, binding.subjects));
     let bindings = bindings.chain(here.into_iter().map(|binding| (binding.role_ref, binding.subjects)));
