@@ -201,4 +201,52 @@ mod tests {
         assert_eq!(report.text(Style::default()), expected);
         assert_eq!(Report { controller, changes: Vec::new() }.text(Style::default()), "");
     }
+
+    /// Two nodes, the first of which holds the address and is not Ready.
+    fn world(spec: &serde_json::Value) -> World {
+        let mut status = crds::NetIPAllocationStatus::default();
+        status.ips.push(IpStatus {
+            address: "203.0.113.1".to_owned(),
+            state: "Attached".to_owned(),
+            node: Some("n1".to_owned()),
+            provider_id: Some("gce://p/z/n1".to_owned()),
+            since: None,
+            reason: Some("Attached".to_owned()),
+            message: None,
+            operation: None,
+        });
+        let mut world = World::default();
+        for (name, ready) in [("n1", false), ("n2", true)] {
+            let provider_id = format!("gce://p/z/{name}");
+            let node = plan::Node { uid: name.to_owned(), provider_id, ready, ..plan::Node::default() };
+            world.nodes.insert(name.to_owned(), node);
+        }
+        let allocation = plan::Allocation {
+            uid: "a".to_owned(),
+            created: Time(0),
+            generation: 1,
+            deleting: false,
+            has_finalizer: true,
+            spec: plan::parse::parse(spec).map(std::sync::Arc::new),
+            status,
+        };
+        world.allocations.insert("voice".to_owned(), allocation);
+        super::super::published::believe(&mut world, Time(0));
+        world
+    }
+
+    #[test]
+    fn what_waits_for_a_time_to_pass_is_foreseen() {
+        let mut spec = serde_json::json!({ "reservedIPs": ["203.0.113.1"], "cloud": { "provider": "gcp" } });
+        let moves = |spec: &serde_json::Value, sign: char| {
+            let found = foresee(&world(spec), Time(0)).into_iter().filter(|change| change.sign == sign);
+            found.map(|change| change.line(Style::default())).collect::<Vec<_>>()
+        };
+        assert_eq!(moves(&spec, '~'), ["  ~ 203.0.113.1 from n1 to n2  NodeNotReady  within 30s"]);
+        spec["mode"] = "Plan".into();
+        assert_eq!(
+            moves(&spec, '?').last().map(String::as_str),
+            Some("  ? Move 203.0.113.1 from n1 to n2 (mode Plan: only said)  NodeNotReady  within 30s")
+        );
+    }
 }

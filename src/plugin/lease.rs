@@ -14,6 +14,9 @@ use std::time::Duration;
 #[serde(rename_all = "camelCase")]
 pub struct Controller {
     pub alive: bool,
+    /// The Lease could not be read, so that nobody knows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
     /// The replica that leads, or led last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
@@ -36,7 +39,8 @@ impl Controller {
             Ok(Some(lease)) => lease.spec.unwrap_or_default(),
             Ok(None) => return Self::dead(format!("there is no Lease {place}: it has never run")),
             Err(error) => {
-                return Self::dead(format!("{:#}", explain(error, &format!("Lease {place} cannot be read"))));
+                let problem = format!("{:#}", explain(error, &format!("Lease {place} cannot be read")));
+                return Self { unknown: true, ..Self::dead(problem) };
             }
         };
         let mut controller = judge(&spec, &place, Timestamp::now());
@@ -63,11 +67,14 @@ impl Controller {
         if self.alive {
             return String::new();
         }
-        let text = format!(
-            "THE CONTROLLER IS NOT ALIVE: {}. What follows is what it knew last; nothing is done about it.",
-            self.problem
-        );
-        format!("{}\n", style.bad(&text))
+        let problem = &self.problem;
+        let text = if self.unknown {
+            style.warn(&format!("Nobody can tell whether the controller is alive: {problem}."))
+        } else {
+            let rest = "What follows is what it knew last; nothing is done about it.";
+            style.bad(&format!("THE CONTROLLER IS NOT ALIVE: {problem}. {rest}"))
+        };
+        format!("{text}\n")
     }
 }
 
@@ -85,7 +92,7 @@ fn judge(spec: &LeaseSpec, place: &str, now: Timestamp) -> Controller {
     } else {
         String::new()
     };
-    Controller { alive: problem.is_empty(), holder: Some(holder), node: None, epoch, problem }
+    Controller { alive: problem.is_empty(), holder: Some(holder), epoch, problem, ..Controller::default() }
 }
 
 fn seconds(spec: &LeaseSpec) -> i32 {

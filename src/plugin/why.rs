@@ -231,10 +231,12 @@ fn place_fact(world: &World, pod: &Pod, names: &[&str]) -> Fact {
 
 impl Show for Report {
     fn text(&self, style: Style) -> String {
-        let mut lines: Vec<String> = vec![style.strong(&self.subject)];
+        // An address names itself.
+        let of_address = self.facts.is_empty();
+        let mut lines = if of_address { Vec::new() } else { vec![style.strong(&self.subject)] };
         lines.extend(self.facts.iter().map(|fact| format!("  {}", fact.line(style))));
         for address in &self.addresses {
-            lines.extend(address.lines(style, self.facts.is_empty() || style.wide));
+            lines.extend(address.lines(style, of_address || style.wide));
         }
         format!("{}{}\n", self.controller.warning(style), lines.join("\n"))
     }
@@ -253,7 +255,7 @@ impl Explained {
     fn lines(&self, style: Style, with_candidates: bool) -> Vec<String> {
         let place = self.node.as_ref().map_or("on no node".to_owned(), |node| format!("on {node}"));
         let mut lines = vec![
-            format!("  {} of {}, {place}", self.address, self.allocation),
+            style.strong(&format!("{} of {}, {place}", self.address, self.allocation)),
             format!("  {}  {}", style.warn(self.reason.as_str()), self.meaning),
         ];
         if !self.detail.is_empty() {

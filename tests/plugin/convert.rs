@@ -77,7 +77,7 @@ pub async fn completions() -> Result<()> {
     // In a real shell.
     let folder = std::path::Path::new(env!("CARGO_BIN_EXE_kubectl-netip")).parent().context("no folder")?;
     let ask = "source <(kubectl-netip completion bash); COMP_WORDS=(kubectl-netip do); COMP_CWORD=1; \
-               _kubectl-netip kubectl-netip do kubectl-netip; echo \"${COMPREPLY[@]}\"";
+               _kubectl__netip kubectl-netip do kubectl-netip; echo \"${COMPREPLY[@]}\"";
     let path = format!("{}:{}", folder.display(), std::env::var("PATH")?);
     let output = Command::new("bash").args(["-c", ask]).env("PATH", path).output().await?;
     let reply = String::from_utf8(output.stdout)?;

@@ -83,6 +83,19 @@ pub async fn each_fault_is_found() -> Result<()> {
         Ok(())
     })
     .await?;
+    // Karpenter made this node, and takes it away.
+    stage.kubectl(&["label", "node", "voice-1", "karpenter.sh/nodepool=default"]).await?;
+    stage.kubectl(&["taint", "node", "voice-1", "karpenter.sh/disrupted:NoSchedule"]).await?;
+    stage
+        .kubectl(&["annotate", "node", "voice-1", "netinfra.darkbrains.com/reserved-ip=203.0.113.10"])
+        .await?;
+    let report = stage.netip(&["doctor"]).await?.stdout;
+    for expected in [
+        "an autoscaler is about to remove node voice-1, which holds 203.0.113.10",
+        "annotate the pod template with karpenter.sh/do-not-disrupt: \"true\"",
+    ] {
+        ensure!(report.contains(expected), "{report}");
+    }
     let found: serde_json::Value =
         serde_json::from_str(&stage.netip(&["doctor", "-o", "json"]).await?.stdout)?;
     let complete =

@@ -206,13 +206,13 @@ async fn a_dead_controller(stage: &Stage) -> Result<()> {
     })
     .await?;
     eventually("the death to be told", async || {
-        is_in_the_docs("plan", &stage.netip(&["plan"]).await?.ok()?)?;
         let status = stage.netip(&["status"]).await?.ok()?;
         ensure!(status.starts_with("THE CONTROLLER IS NOT ALIVE: controller-0 renewed Lease"), "{status}");
         ensure!(status.contains("demo/sip-0  Pending"), "{status}");
         Ok(())
     })
     .await?;
+    is_in_the_docs("plan", &stage.netip(&["plan"]).await?.ok()?)?;
     let plan: Value = serde_json::from_str(&stage.netip(&["plan", "voice", "-o", "json"]).await?.ok()?)?;
     ensure!(plan["controller"]["alive"] == false && plan["changes"][0]["cause"] == "NodeDrained", "{plan}");
     let doctor = stage.netip(&["doctor"]).await?;

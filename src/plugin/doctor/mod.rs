@@ -100,6 +100,9 @@ fn lease(controller: &Controller) -> Vec<Found> {
     if controller.alive {
         return Vec::new();
     }
+    if controller.unknown {
+        return vec![cannot_tell(&controller.problem)];
+    }
     let what_to_do = "look at the controller's pods and logs: kubectl -n ip-address-controller get pods; or give \
                       --controller-namespace and --lease";
     vec![(Level::Wrong, controller.problem.clone(), what_to_do.to_owned())]

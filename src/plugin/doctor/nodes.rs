@@ -69,3 +69,34 @@ fn unusable(world: &World, name: &str) -> Option<Found> {
     };
     Some((Level::Wrong, format!("node {name}: its provider ID {id} {why}"), what_to_do.to_owned()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn provider_ids_that_name_no_usable_instance_are_found() {
+        let set = "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute";
+        let ids = [
+            ("gce://p/z/n", None),
+            ("gce://nonsense", Some("names no instance")),
+            ("aws:///eu-west-1a/0123456789-abc/fargate-ip-10-0-0-1", Some("Fargate")),
+            (
+                &format!("{set}/virtualMachineScaleSets/v/virtualMachines/0"),
+                Some("orchestration mode Uniform"),
+            ),
+        ];
+        for (id, expected) in ids {
+            let mut world = World::default();
+            let node = plan::Node { provider_id: id.to_owned(), ..plan::Node::default() };
+            world.nodes.insert("n1".to_owned(), node);
+            let message = unusable(&world, "n1").map(|(_, message, _)| message);
+            match expected {
+                None => assert_eq!(message, None),
+                Some(words) => {
+                    assert!(message.as_ref().is_some_and(|m| m.contains(words)), "{id}: {message:?}");
+                }
+            }
+        }
+    }
+}
