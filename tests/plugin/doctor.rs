@@ -47,8 +47,8 @@ spec:
   cloud: { provider: gcp }
 "#;
 
-/// Everything that can be wrong at once; the whole report is in the docs.
-pub async fn each_fault_is_found() -> Result<()> {
+/// A cluster in which nearly everything is wrong.
+async fn faulty() -> Result<Stage> {
     let stage = Stage::new().await?;
     let root = env!("CARGO_MANIFEST_DIR");
     stage.add_node("voice-1", 0, "voice").await?;
@@ -64,6 +64,12 @@ pub async fn each_fault_is_found() -> Result<()> {
     let validating = "validatingwebhookconfiguration/ip-address-controller";
     stage.kubectl(&["patch", validating, "--type=json", "-p", ignore]).await?;
     stage.kubectl(&["delete", "clusterrolebinding", "ip-address-controller-webhook"]).await?;
+    Ok(stage)
+}
+
+/// The whole report is in the docs.
+pub async fn each_fault_is_found() -> Result<()> {
+    let stage = faulty().await?;
     eventually("the whole report", async || {
         let answer = stage.netip(&["doctor"]).await?;
         ensure!(answer.code == 1, "{}", answer.stdout);
@@ -83,7 +89,17 @@ pub async fn each_fault_is_found() -> Result<()> {
         Ok(())
     })
     .await?;
-    // Karpenter made this node, and takes it away.
+    karpenter_is_seen(&stage).await?;
+    let found: serde_json::Value =
+        serde_json::from_str(&stage.netip(&["doctor", "-o", "json"]).await?.stdout)?;
+    let complete =
+        |finding: &serde_json::Value| finding["level"] == "Fine" || finding["whatToDo"].is_string();
+    ensure!(found.as_array().is_some_and(|all| all.len() > 9 && all.iter().all(complete)), "{found}");
+    Ok(())
+}
+
+/// Karpenter made a node, and takes it away.
+async fn karpenter_is_seen(stage: &Stage) -> Result<()> {
     stage.kubectl(&["label", "node", "voice-1", "karpenter.sh/nodepool=default"]).await?;
     stage.kubectl(&["taint", "node", "voice-1", "karpenter.sh/disrupted:NoSchedule"]).await?;
     stage
@@ -96,11 +112,6 @@ pub async fn each_fault_is_found() -> Result<()> {
     ] {
         ensure!(report.contains(expected), "{report}");
     }
-    let found: serde_json::Value =
-        serde_json::from_str(&stage.netip(&["doctor", "-o", "json"]).await?.stdout)?;
-    let complete =
-        |finding: &serde_json::Value| finding["level"] == "Fine" || finding["whatToDo"].is_string();
-    ensure!(found.as_array().is_some_and(|all| all.len() > 9 && all.iter().all(complete)), "{found}");
     Ok(())
 }
 

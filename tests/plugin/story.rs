@@ -101,7 +101,9 @@ pub async fn play() -> Result<()> {
     let (_webhook, controller) = (stage.webhook().await?, stage.controller("controller-0").await?);
     set(&stage).await?;
     all_is_well(&stage).await?;
-    formats_and_colours(&stage).await?;
+    formats(&stage).await?;
+    colours(&stage).await?;
+    run_by_kubectl(&stage).await?;
     a_drain_that_waits(&stage).await?;
     controller.kill().await?;
     a_dead_controller(&stage).await?;
@@ -110,6 +112,10 @@ pub async fn play() -> Result<()> {
 }
 
 async fn all_is_well(stage: &Stage) -> Result<()> {
+    eventually("the webhook to be registered and trusted", async || {
+        stage.netip(&["doctor"]).await?.ok().map(drop)
+    })
+    .await?;
     for command in ["status", "status mail", "why 203.0.113.10", "why voice-3", "why demo/sip-0", "doctor"] {
         let args: Vec<&str> = command.split(' ').collect();
         is_in_the_docs(command, &stage.netip(&args).await?.ok()?)?;
@@ -128,7 +134,7 @@ async fn all_is_well(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-async fn formats_and_colours(stage: &Stage) -> Result<()> {
+async fn formats(stage: &Stage) -> Result<()> {
     let as_json: Value = serde_json::from_str(&stage.netip(&["status", "-o", "json"]).await?.ok()?)?;
     let as_yaml: Value = serde_saphyr::from_str(&stage.netip(&["status", "-o", "yaml"]).await?.ok()?)?;
     ensure!(as_json == as_yaml, "{as_json}\n{as_yaml}");
@@ -143,6 +149,10 @@ async fn formats_and_colours(stage: &Stage) -> Result<()> {
     ensure!(wide.contains("gce://dev-project/us-central1-a/voice-1"), "{wide}");
     let why: Value = serde_json::from_str(&stage.netip(&["why", "203.0.113.10", "-o", "json"]).await?.ok()?)?;
     ensure!(why["addresses"][0]["reason"] == "Attached" && why["addresses"][0]["node"] == "voice-1", "{why}");
+    Ok(())
+}
+
+async fn colours(stage: &Stage) -> Result<()> {
     let colour = "\u{1b}[32m";
     ensure!(!stage.netip(&["status"]).await?.ok()?.contains(colour), "no terminal, no colours");
     ensure!(
@@ -163,7 +173,11 @@ async fn formats_and_colours(stage: &Stage) -> Result<()> {
     ensure!(on_a_terminal("").await?.contains(colour), "a terminal has colours");
     let plain = on_a_terminal("1").await?;
     ensure!(plain.contains("voice") && !plain.contains(colour), "NO_COLOR: {plain}");
-    // As people call it.
+    Ok(())
+}
+
+/// As people call it.
+async fn run_by_kubectl(stage: &Stage) -> Result<()> {
     let folder = std::path::Path::new(env!("CARGO_BIN_EXE_kubectl-netip")).parent().context("no folder")?;
     let path = format!("{}:{}", folder.display(), std::env::var("PATH")?);
     let by_kubectl = Command::new(stage.cluster.kubectl_path())
