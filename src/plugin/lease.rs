@@ -139,6 +139,10 @@ mod tests {
         let dead = judge("pod_1", "2026-11-15T12:10:00Z");
         assert_eq!(dead.problem, "pod renewed Lease ns/lease 10m ago for the last time");
         assert!(dead.warning(Style::default()).starts_with("THE CONTROLLER IS NOT ALIVE: pod renewed"));
+        let unknown = Controller { unknown: true, ..dead };
+        assert!(
+            unknown.warning(Style::default()).starts_with("Nobody can tell whether the controller is alive")
+        );
         let released = judge("", "2026-11-15T12:00:01Z");
         assert_eq!(released.problem, "Lease ns/lease was released, and nobody has taken it");
     }

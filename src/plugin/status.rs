@@ -76,7 +76,7 @@ fn allocation(world: &World, name: &str) -> Option<Allocation> {
     let here = |pod: &PodLine| addresses.iter().any(|address| address.pods.contains(pod));
     let (ready, reason, message) = condition(status, "Ready").unwrap_or((
         false,
-        "Unseen".to_owned(),
+        "no status yet".to_owned(),
         "The controller has not looked at it yet.".to_owned(),
     ));
     Some(Allocation {
@@ -86,7 +86,8 @@ fn allocation(world: &World, name: &str) -> Option<Allocation> {
         message,
         provider: spec.map(|spec| format!("{:?}", spec.provider).to_lowercase()),
         workload: workload.map(workload_name),
-        reserved: status.reserved,
+        reserved: spec
+            .map_or(status.reserved, |spec| i32::try_from(spec.addresses.len()).unwrap_or(i32::MAX)),
         attached: status.attached,
         troubles: ["Degraded", "Conflict"].into_iter().filter_map(|kind| trouble(status, kind)).collect(),
         pods_elsewhere: pods.filter(|pod| !here(pod)).collect(),

@@ -91,12 +91,12 @@ impl Stage {
         Ok(())
     }
 
-    /// The controller, as a pod of that name runs it.
+    /// The controller, as a pod of that name runs it, with the usual lease: on a busy machine a short one is
+    /// lost, and the process ends.
     pub async fn controller(&self, name: &'static str) -> Result<Process> {
         let account = self.cluster.service_account_kubeconfig(NAMESPACE, "ip-address-controller").await?;
         let env = vec![
             ("POD_NAME", name.to_owned()),
-            ("LEASE_DURATION", "4".to_owned()),
             ("GCP_COMPUTE_ENDPOINT", format!("{}/as/{name}", self.sim.gcp_url())),
             ("GCP_CREDENTIALS", "anonymous".to_owned()),
         ];

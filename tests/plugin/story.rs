@@ -99,7 +99,7 @@ async fn set(stage: &Stage) -> Result<()> {
 pub async fn play() -> Result<()> {
     let stage = Stage::new().await?;
     let (_webhook, controller) = (stage.webhook().await?, stage.controller("controller-0").await?);
-    set(&stage).await?;
+    set(&stage).await.with_context(|| format!("the controller: {}", controller.log_tail()))?;
     all_is_well(&stage).await?;
     formats(&stage).await?;
     colours(&stage).await?;
@@ -116,7 +116,9 @@ async fn all_is_well(stage: &Stage) -> Result<()> {
         stage.netip(&["doctor"]).await?.ok().map(drop)
     })
     .await?;
-    for command in ["status", "status mail", "why 203.0.113.10", "why voice-3", "why demo/sip-0", "doctor"] {
+    for command in
+        ["status", "status mail -o wide", "why 203.0.113.10", "why voice-3", "why demo/sip-0", "doctor"]
+    {
         let args: Vec<&str> = command.split(' ').collect();
         is_in_the_docs(command, &stage.netip(&args).await?.ok()?)?;
     }
