@@ -11,7 +11,7 @@ help: ## This list
 
 .PHONY: test
 test: check control-plane ## Everything: format, lints, unit and property tests, tests on a real control plane
-	$(CARGO) test --workspace --test admission --test bed --test certs --test controller --test deploy --test monitoring
+	$(CARGO) test --workspace --test admission --test bed --test certs --test controller --test deploy --test monitoring --test plugin
 	dev/sim/truth/run
 
 .PHONY: check

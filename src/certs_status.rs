@@ -5,6 +5,7 @@ use certs::{Certificate, Consumer, Contents, Fault, Kind, Lifetimes, Settings, S
 use clap::Args;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
 use kube::api::{Api, DynamicObject};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -41,58 +42,108 @@ impl Status {
 
     async fn ask(&self) -> Result<String> {
         let client = crate::process::client(self.context.as_deref()).await?;
-        let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.namespace);
-        let place = format!("{}/{}", self.namespace, self.secret);
-        let secret =
-            secrets.get_opt(&self.secret).await.with_context(|| format!("cannot read Secret {place}"))?;
-        let mut targets = Vec::new();
-        for kind in [Kind::Mutating, Kind::Validating] {
-            let target = Target { kind, name: self.configuration.clone() };
-            let api: Api<DynamicObject> = Api::all_with(client.clone(), &target.resource());
-            let object = api.get_opt(&target.name).await.with_context(|| format!("cannot read {target}"))?;
-            targets.push((target, object));
-        }
-        let (report, well) = report(&place, secret.as_ref(), &targets, Timestamp::now());
-        ensure!(well || !self.check, "the webhook is not trusted, or not valid:\n{report}");
+        let found = Found::read(&client, &self.namespace, &self.secret, &self.configuration).await?;
+        let now = Timestamp::now();
+        let report = found.report(now);
+        ensure!(!self.check || found.is_trusted(now), "the webhook is not trusted, or not valid:\n{report}");
         Ok(report)
     }
 }
 
-/// What was found, in words, and whether all of it is well. Keys are never in it.
-fn report(
-    place: &str,
-    secret: Option<&Secret>,
-    targets: &[(Target, Option<DynamicObject>)],
-    now: Timestamp,
-) -> (String, bool) {
-    let mut lines = Lines::default();
-    let data = secret.and_then(|secret| secret.data.as_ref());
-    let (contents, faults) = data.map(Contents::read).unwrap_or_default();
-    let by_cert_manager = targets.iter().any(|(_, object)| {
-        let annotations = object.as_ref().and_then(|object| object.metadata.annotations.as_ref());
-        annotations.is_some_and(|annotations| annotations.contains_key(INJECTED_BY_CERT_MANAGER))
-    });
-    let source = match secret {
-        Some(_) => format!("own CA in Secret {place}"),
-        None if by_cert_manager => "files; cert-manager's CA injector writes the bundles".to_owned(),
-        None => format!("files, or nothing yet: there is no Secret {place}"),
-    };
-    lines.put("source", &source);
-    lines.contents(&contents, &faults, now);
-    let consumers: Vec<Consumer> =
-        targets.iter().filter_map(|(target, object)| target.read(object.as_ref()?)).collect();
-    if secret.is_some() {
-        lines.next_step(&contents, &consumers, now);
+/// What there is of certificates, and of those who have to trust them.
+pub struct Found {
+    place: String,
+    secret: Option<Secret>,
+    targets: Vec<(Target, Option<DynamicObject>)>,
+}
+
+impl Found {
+    /// Reads the Secret and both webhook configurations.
+    pub async fn read(client: &Client, namespace: &str, secret: &str, configuration: &str) -> Result<Self> {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let place = format!("{namespace}/{secret}");
+        let secret = secrets.get_opt(secret).await.with_context(|| format!("cannot read Secret {place}"))?;
+        let mut targets = Vec::new();
+        for kind in [Kind::Mutating, Kind::Validating] {
+            let target = Target { kind, name: configuration.to_owned() };
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &target.resource());
+            let object = api.get_opt(&target.name).await.with_context(|| format!("cannot read {target}"))?;
+            targets.push((target, object));
+        }
+        Ok(Self { place, secret, targets })
     }
-    let leaf = contents.leaf.as_ref().is_some_and(|leaf| leaf.certificate.valid_at(now));
-    let mut well = leaf || secret.is_none();
-    for (target, object) in targets {
-        let consumer = object.as_ref().and_then(|object| target.read(object));
-        let (trusts, words) = trust(object.is_some(), consumer.as_ref(), &contents);
-        lines.put(&target.to_string(), &words);
-        well &= trusts;
+
+    fn contents(&self) -> (Contents, Vec<Fault>) {
+        let data = self.secret.as_ref().and_then(|secret| secret.data.as_ref());
+        data.map(Contents::read).unwrap_or_default()
     }
-    (lines.0, well)
+
+    fn consumer(target: &Target, object: Option<&DynamicObject>) -> Option<Consumer> {
+        object.and_then(|object| target.read(object))
+    }
+
+    /// What was found, in words. Keys are never in it.
+    fn report(&self, now: Timestamp) -> String {
+        let mut lines = Lines::default();
+        let (contents, faults) = self.contents();
+        let by_cert_manager = self.targets.iter().any(|(_, object)| {
+            let annotations = object.as_ref().and_then(|object| object.metadata.annotations.as_ref());
+            annotations.is_some_and(|annotations| annotations.contains_key(INJECTED_BY_CERT_MANAGER))
+        });
+        let place = &self.place;
+        let source = match self.secret {
+            Some(_) => format!("own CA in Secret {place}"),
+            None if by_cert_manager => "files; cert-manager's CA injector writes the bundles".to_owned(),
+            None => format!("files, or nothing yet: there is no Secret {place}"),
+        };
+        lines.put("source", &source);
+        lines.contents(&contents, &faults, now);
+        let read =
+            |(target, object): &(Target, Option<DynamicObject>)| Self::consumer(target, object.as_ref());
+        if self.secret.is_some() {
+            let consumers: Vec<Consumer> = self.targets.iter().filter_map(read).collect();
+            lines.next_step(&contents, &consumers, now);
+        }
+        for (target, object) in &self.targets {
+            let consumer = Self::consumer(target, object.as_ref());
+            lines.put(&target.to_string(), &trust(object.is_some(), consumer.as_ref(), &contents).1);
+        }
+        lines.0
+    }
+
+    /// Whether both configurations are there and trust what is served.
+    fn is_trusted(&self, now: Timestamp) -> bool {
+        let called = |(target, object): &(Target, Option<DynamicObject>)| {
+            Self::consumer(target, object.as_ref()).is_some()
+        };
+        self.targets.iter().all(called) && self.problems(now).is_empty()
+    }
+
+    /// What keeps the API server from trusting the webhook.
+    pub fn problems(&self, now: Timestamp) -> Vec<String> {
+        let (contents, faults) = self.contents();
+        let mut problems: Vec<String> = faults
+            .iter()
+            .map(|fault| format!("Secret {}: {}: {}", self.place, fault.entry, fault.problem))
+            .collect();
+        if self.secret.is_some() {
+            let leaf = contents.leaf.as_ref().map(|leaf| &leaf.certificate);
+            let authority = contents.current.as_ref().map(|authority| &authority.certificate);
+            for (name, certificate) in [("leaf", leaf), ("CA", authority)] {
+                if !certificate.is_some_and(|certificate| certificate.valid_at(now)) {
+                    problems.push(format!("Secret {} has no {name} that is valid now", self.place));
+                }
+            }
+        }
+        for (target, object) in &self.targets {
+            let Some(consumer) = Self::consumer(target, object.as_ref()) else { continue };
+            let (trusts, words) = trust(true, Some(&consumer), &contents);
+            if !trusts {
+                problems.push(format!("{target} {words}"));
+            }
+        }
+        problems
+    }
 }
 
 /// Whether one configuration trusts the CAs, and how.

@@ -97,7 +97,7 @@ fn print_crds() -> anyhow::Result<()> {
 }
 
 /// Like `print!`, but a reader that went away early (`| head`) is no fault of ours.
-fn print(text: &str) -> anyhow::Result<()> {
+pub fn print(text: &str) -> anyhow::Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => Ok(done?),

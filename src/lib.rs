@@ -5,6 +5,7 @@ mod certs_status;
 mod cli;
 pub mod controller;
 pub mod leader;
+pub mod plugin;
 mod process;
 mod traces;
 mod uninstall;

@@ -3,7 +3,7 @@
 
 use super::lean::{self, Workload as _};
 use super::watch::{Change, Watching, watch};
-use super::{Message, names::Names};
+use super::{Message, Observed, names::Names};
 use crds::WorkloadKind;
 use kube::runtime::watcher::Config;
 use kube::{Api, Client, ResourceExt as _};
@@ -126,7 +126,7 @@ impl Followers {
         let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
         let key = key.clone();
         watch(api, config, self.mailbox.clone(), self.metrics.clone(), move |change| {
-            Message::Workload(key.clone(), describe(change))
+            Message::Observed(Observed::Workload(key.clone(), describe(change)))
         })
     }
 
@@ -166,13 +166,14 @@ impl Followers {
         let (mailbox, metrics) = (|| self.mailbox.clone(), || self.metrics.clone());
         let pods: Api<lean::Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         let of = key.clone();
-        let mut watches =
-            vec![watch(pods, config(), mailbox(), metrics(), move |change| Message::Pod(of.clone(), change))];
+        let mut watches = vec![watch(pods, config(), mailbox(), metrics(), move |change| {
+            Message::Observed(Observed::Pod(of.clone(), change))
+        })];
         if key.kind == WorkloadKind::Deployment {
             let replica_sets: Api<lean::ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
             let of = key.clone();
             watches.push(watch(replica_sets, config(), mailbox(), metrics(), move |change| {
-                Message::ReplicaSet(of.clone(), change)
+                Message::Observed(Observed::ReplicaSet(of.clone(), change))
             }));
         }
         watches

@@ -13,6 +13,7 @@ mod followers;
 mod gauges;
 mod lean;
 mod names;
+mod observe;
 pub mod process;
 mod publish;
 mod settings;
@@ -22,6 +23,7 @@ mod turn;
 mod watch;
 mod writes;
 
+pub use observe::observe;
 pub use settings::Settings;
 
 use crate::leader::{Command, Elector, LeaderToken, Standing};
@@ -52,19 +54,25 @@ const MAILBOX: usize = 4096;
 
 /// What can happen.
 enum Message {
-    Allocation(Change<lean::Allocation>),
-    Node(Change<lean::Node>),
+    /// A watch said something.
+    Observed(Observed),
     /// The API server's answers to our own writes.
     OurAllocation(lean::Allocation),
     OurNode(lean::Node),
+    Read(accounts::Read),
+    StepEnded(act::Outcome),
+    Written(Target, Written),
+}
+
+/// What the watches say.
+enum Observed {
+    Allocation(Change<lean::Allocation>),
+    Node(Change<lean::Node>),
     DaemonSet(Change<lean::DaemonSet>),
     Unscheduled(Change<lean::Pod>),
     Workload(WorkloadKey, WorkloadChange),
     ReplicaSet(WorkloadKey, Change<lean::ReplicaSet>),
     Pod(WorkloadKey, Change<lean::Pod>),
-    Read(accounts::Read),
-    StepEnded(act::Outcome),
-    Written(Target, Written),
 }
 
 /// What the rest of the process may know of the controller.
@@ -257,18 +265,12 @@ impl Controller {
 
     /// Takes a message into the world; whether a plan is due.
     fn take(&mut self, message: Message) -> bool {
-        let world = &mut self.state.world;
         match message {
-            Message::Allocation(change) => return self.state.allocation(change),
-            Message::Node(change) => return self.take_node(change),
+            Message::Observed(Observed::Node(change)) => return self.take_node(change),
+            Message::Observed(observed) => return self.state.see(observed),
             Message::OurAllocation(object) => return self.state.our_allocation(object),
             Message::OurNode(object) => return self.state.our_node(object),
-            Message::DaemonSet(change) => self.state.daemon_set(change),
-            Message::Unscheduled(change) => return self.state.unscheduled(change),
-            Message::Workload(key, change) => self.state.followers.workload(&key, change, world),
-            Message::ReplicaSet(key, change) => self.state.followers.replica_set(&key, change, world),
-            Message::Pod(key, change) => self.state.followers.pod(&key, change, world),
-            Message::Read(read) => self.accounts.apply(read, world),
+            Message::Read(read) => self.accounts.apply(read, &mut self.state.world),
             Message::StepEnded(outcome) => self.step_ended(&outcome),
             Message::Written(target, written) => self.written(target, &written),
         }
@@ -311,10 +313,18 @@ fn watches(client: &Client, mailbox: &mpsc::Sender<Message>, metrics: &Metrics) 
     let waiting = Config::default().fields("spec.nodeName=,status.phase=Pending");
     let (all, send, metrics) = (Config::default, || mailbox.clone(), || metrics.clone());
     [
-        watch(Api::all(client.clone()), all(), send(), metrics(), Message::Allocation),
-        watch(Api::all(client.clone()), all(), send(), metrics(), Message::Node),
-        watch(Api::all(client.clone()), all(), send(), metrics(), Message::DaemonSet),
-        watch(Api::all(client.clone()), waiting, send(), metrics(), Message::Unscheduled),
+        watch(Api::all(client.clone()), all(), send(), metrics(), |change| {
+            Message::Observed(Observed::Allocation(change))
+        }),
+        watch(Api::all(client.clone()), all(), send(), metrics(), |change| {
+            Message::Observed(Observed::Node(change))
+        }),
+        watch(Api::all(client.clone()), all(), send(), metrics(), |change| {
+            Message::Observed(Observed::DaemonSet(change))
+        }),
+        watch(Api::all(client.clone()), waiting, send(), metrics(), |change| {
+            Message::Observed(Observed::Unscheduled(change))
+        }),
     ]
 }
 

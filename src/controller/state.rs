@@ -1,8 +1,8 @@
 //! Everything that the controller knows: one world, updated in place by what the watches say.
 
 use super::followers::Followers;
-use super::lean;
 use super::watch::Change;
+use super::{Observed, lean};
 use crds::IpStatus;
 use kube::ResourceExt as _;
 use plan::{WorkloadKey, World};
@@ -58,6 +58,21 @@ impl State {
         ];
         let missing = lists.iter().find(|(listed, _)| !listed).map(|(_, what)| (*what).to_owned());
         missing.or_else(|| self.followers.missing())
+    }
+
+    /// Takes what a watch says into the world; whether a plan is due.
+    pub fn see(&mut self, observed: Observed) -> bool {
+        let world = &mut self.world;
+        match observed {
+            Observed::Allocation(change) => return self.allocation(change),
+            Observed::Node(change) => return self.node(change),
+            Observed::Unscheduled(change) => return self.unscheduled(change),
+            Observed::DaemonSet(change) => self.daemon_set(change),
+            Observed::Workload(key, change) => self.followers.workload(&key, change, world),
+            Observed::ReplicaSet(key, change) => self.followers.replica_set(&key, change, world),
+            Observed::Pod(key, change) => self.followers.pod(&key, change, world),
+        }
+        true
     }
 
     /// The version that a write of the allocation has to find.

@@ -1,0 +1,95 @@
+//! What the clouds say, as far as the controller has published it in `status.ips`.
+
+use crds::IpStatus;
+use plan::{AddressView, InstanceView, Reason, Seen, Time, World};
+use std::net::IpAddr;
+
+/// Fills in what the controller wrote down of the clouds' words. Of instances it writes down nothing: each
+/// node's is taken for one that runs and can take an address.
+pub fn believe(world: &mut World, now: Time) {
+    let records = world.allocations.values().flat_map(|allocation| &allocation.status.ips);
+    let said = records.filter(|record| record.reason.as_deref() != Some(Reason::HeldByAllocation.as_str()));
+    let views: Vec<(IpAddr, Seen<AddressView>)> = said
+        .filter_map(|record| Some((record.address.parse().ok()?, Seen { view: view(record)?, at: now })))
+        .collect();
+    world.addresses.extend(views);
+    let ids = world.nodes.values().map(|node| node.provider_id.clone()).filter(|id| !id.is_empty());
+    let running = || Seen { view: InstanceView::Running { refuses: None }, at: now };
+    world.instances = ids.map(|id| (id, running())).collect();
+}
+
+fn view(record: &IpStatus) -> Option<AddressView> {
+    Some(match record.state.as_str() {
+        "Attached" => {
+            AddressView::Attached { provider_id: record.provider_id.clone()?, token: String::new() }
+        }
+        "Free" => AddressView::Free { token: String::new() },
+        "NotFound" => AddressView::NotFound,
+        "HeldByOther" => AddressView::HeldByOther { holder: holder(record) },
+        "Unknown" => AddressView::Unknown { message: detail(record).unwrap_or_default().to_owned() },
+        _ => return None,
+    })
+}
+
+/// The published sentence is what the reason means, and in brackets what was said.
+fn detail(record: &IpStatus) -> Option<&str> {
+    let reason = Reason::from_name(record.reason.as_deref()?)?;
+    let (_, rest) = record.message.as_deref()?.split_once(reason.meaning())?;
+    rest.strip_prefix(" (")?.rsplit_once(')').map(|(detail, _)| detail)
+}
+
+fn holder(record: &IpStatus) -> String {
+    let detail = detail(record).unwrap_or_default();
+    let named = detail.strip_prefix("it is on ").and_then(|rest| rest.split_once(", which is not ours"));
+    named.map_or("something else", |(holder, _)| holder).to_owned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A world with one allocation and one node, of which the cloud says this.
+    fn world(view: AddressView) -> World {
+        let spec = json!({ "reservedIPs": ["203.0.113.1"], "cloud": { "provider": "gcp" } });
+        let allocation = plan::Allocation {
+            uid: "a".into(),
+            created: Time(0),
+            generation: 1,
+            deleting: false,
+            has_finalizer: true,
+            spec: plan::parse::parse(&spec).map(std::sync::Arc::new),
+            status: crds::NetIPAllocationStatus::default(),
+        };
+        let node = plan::Node { provider_id: "gce://p/z/n1".into(), ready: true, ..plan::Node::default() };
+        let mut world = World::default();
+        world.allocations.insert("voice".into(), allocation);
+        world.nodes.insert("n1".into(), node);
+        world.addresses.insert("203.0.113.1".parse().unwrap(), Seen { view, at: Time(0) });
+        world
+    }
+
+    /// What the controller publishes of a view is believed to be that view.
+    #[test]
+    fn what_is_published_is_read_back() {
+        let token = String::new;
+        for view in [
+            AddressView::Attached { provider_id: "gce://p/z/n1".into(), token: token() },
+            AddressView::Free { token: token() },
+            AddressView::NotFound,
+            AddressView::HeldByOther { holder: "forwardingRules/lb (eu)".into() },
+            AddressView::Unknown { message: "429: slow down (please)".into() },
+        ] {
+            let mut world = world(view.clone());
+            believe(&mut world, Time(0)); // so that the node can take it
+            let mut plan = plan::plan(&world, Time(1000));
+            let mut published = world.clone();
+            published.addresses.clear();
+            published.allocations.get_mut("voice").unwrap().status = plan.statuses.remove("voice").unwrap();
+            believe(&mut published, Time(2000));
+            let read = published.addresses.into_values().next().unwrap().view;
+            assert_eq!(read, view);
+        }
+    }
+}
