@@ -27,7 +27,7 @@ pub fn plan(planner: &mut Planner<'_, '_>) {
 
 /// Whether the deletion of its allocation has to wait for this address.
 fn holds(index: &Index<'_>, slot: &Slot<'_>) -> bool {
-    let ours = || slot.recorded.is_some_and(|r| r.provider_id.is_some() || r.operation.is_some());
+    let ours = || slot.recorded.is_some_and(|recorded| recorded.instances().next().is_some());
     !is_retained(index, slot)
         && match slot.state {
             State::On { .. } => true,

@@ -151,9 +151,9 @@ fn lost_status(recorded: &[IpStatus], address: std::net::IpAddr, winner: &str, n
 fn operation(planner: &Planner<'_, '_>, number: usize) -> Option<Operation> {
     let (slot, decision) = (&planner.slots.all[number], &planner.decisions[number]);
     let recorded = slot.operation();
-    // What is on the wire stays on record until it is read back, whatever became of its node meanwhile.
-    let on_the_wire = recorded.is_some() && (slot.busy || slot.stale);
-    if on_the_wire || matches!(slot.state, State::Unknown(_)) {
+    // What is on the wire stays on record until it is read back, whatever became of its node meanwhile; and
+    // nothing begins before that.
+    if slot.busy || slot.stale || matches!(slot.state, State::Unknown(_)) {
         return recorded.cloned();
     }
     let paused = planner.index.claims[slot.claim].spec.paused;

@@ -323,6 +323,12 @@ fn check_plan(world: &World, plan: &Plan) {
         assert!(touched.insert(in_flight(step).provider_id), "two steps for one instance: {step:?}");
         check_step(world, step, view);
     }
+    let operations =
+        plan.statuses.values().flat_map(|status| &status.ips).filter_map(|ip| ip.operation.as_ref());
+    for operation in operations {
+        let named = operation.from_provider_id.is_some() || operation.to_provider_id.is_some();
+        assert!(named, "from nowhere to nowhere: {operation:?}");
+    }
     for marks in &plan.labels {
         if let Some((_, address)) = &marks.marks {
             let node = &world.nodes[&marks.node];

@@ -77,6 +77,13 @@ fn statuses(scene: &Scene, plan: &Plan) -> Vec<String> {
         for reason in reasons.filter(|reason| Reason::from_name(reason).is_none()) {
             wrong.push(format!("always: {name} has the unknown reason {reason:?}"));
         }
+        for entry in &status.ips {
+            let nowhere = |o: &crds::Operation| o.from_provider_id.is_none() && o.to_provider_id.is_none();
+            if entry.operation.as_ref().is_some_and(nowhere) {
+                wrong
+                    .push(format!("always: the operation of {} goes from nowhere to nowhere", entry.address));
+            }
+        }
         for entry in status.ips.iter().filter(|entry| entry.message.as_ref().is_none_or(String::is_empty)) {
             wrong.push(format!("always: {name} has no sentence about {}", entry.address));
         }
