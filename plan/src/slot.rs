@@ -114,7 +114,7 @@ impl<'w> Slots<'w> {
             let mut left: Vec<_> = recorded.into_iter().collect();
             left.sort_unstable_by_key(|(address, _)| *address);
             for (address, record) in left {
-                let ours = record.provider_id.is_some() || record.operation.is_some();
+                let ours = record.instances().next().is_some();
                 if ours && !owner.contains_key(&address) {
                     owner.insert(address, i);
                     slots.all.push(slot(index, i, usize::MAX, address, Some(record), true, &busy));

@@ -91,8 +91,8 @@ impl Stage {
         Ok(())
     }
 
-    /// The controller, as a pod of that name runs it, with the usual lease: on a busy machine a short one is
-    /// lost, and the process ends.
+    /// The controller, as a pod of that name runs it, with the usual lease: on a busy machine a short one may
+    /// be lost, and then the process ends.
     pub async fn controller(&self, name: &'static str) -> Result<Process> {
         let account = self.cluster.service_account_kubeconfig(NAMESPACE, "ip-address-controller").await?;
         let env = vec![
