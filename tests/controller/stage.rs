@@ -1,8 +1,8 @@
 //! A cluster, a cloud in memory and a controller under its own role, shared by many scenes at once: each
 //! has nodes, addresses and a namespace of its own.
 
-use crate::memory::Memory;
-use crate::played::Played;
+use crate::memory::{Fault, Memory, Verb};
+use crate::played::{Played, Script};
 use anyhow::{Context as _, Result, bail, ensure};
 use cluster::{Cluster, NodeSpec, eventually};
 use crds::{NetIPAllocation, NetIPAllocationStatus};
@@ -411,6 +411,11 @@ impl Scene<'_> {
             Ok(ready)
         })
         .await
+    }
+
+    /// The next so many calls of that kind for its first address go wrong like this.
+    pub fn spoil(&self, verb: Verb, times: usize, fault: Fault) -> Script {
+        self.stage.cloud.script(verb, self.addresses[0], &format!("/{}-", self.name), times, fault)
     }
 
     /// Nothing that must never happen has happened.
