@@ -35,9 +35,15 @@ control-plane: ## Gets etcd, kube-apiserver & co. into the cache (minutes, the f
 prometheus: ## Gets Prometheus and promtool into the cache (Debian's package, not installed)
 	@dev/prometheus/ensure
 
+.PHONY: demo
+demo: control-plane ## An installation's life, played and told; DEMO_ARGS="--stay --provider aws --speed 2"
+	@dev/demo/build
+	@"$${CARGO_TARGET_DIR:-target}/debug/demo" $(DEMO_ARGS)
+
 .PHONY: cluster
 cluster: control-plane ## A cluster to play with: real control plane, 5 simulated nodes, our CRDs
-	$(CARGO) run --quiet --package cluster -- up --nodes 5
+	$(CARGO) build --quiet --workspace --bins
+	"$${CARGO_TARGET_DIR:-target}/debug/cluster" up --nodes 5
 
 .PHONY: generate
 generate: ## Writes the generated files anew
@@ -70,8 +76,9 @@ bench-controller: control-plane ## How fast the controller reacts, beside a bare
 
 .PHONY: bench-webhook
 bench-webhook: control-plane ## What an admission request costs, beside a server of fixed bytes on the same TLS stack
-	$(CARGO) run --quiet --release --example bench_webhook
-	$(CARGO) run --quiet --release --example bench_webhook -- --cluster
+	$(CARGO) build --release --workspace --example bench_webhook
+	"$${CARGO_TARGET_DIR:-target}/release/examples/bench_webhook"
+	"$${CARGO_TARGET_DIR:-target}/release/examples/bench_webhook" --cluster
 
 .PHONY: fuzz
 fuzz: ## Fuzzes review bytes and the affinity patch, a minute each (nightly; installs cargo-fuzz if it is missing)

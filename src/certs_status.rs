@@ -13,21 +13,28 @@ use std::time::Duration;
 /// By this annotation cert-manager's CA injector knows its objects.
 const INJECTED_BY_CERT_MANAGER: &str = "cert-manager.io/inject-ca-from";
 
+/// Where the certificates are.
+#[derive(Args, Clone, Debug)]
+pub struct Place {
+    /// Namespace of the Secret
+    #[arg(long, env = "POD_NAMESPACE", default_value = "ip-address-controller")]
+    pub namespace: String,
+    /// Secret with the certificates
+    #[arg(long, env = "WEBHOOK_SECRET", default_value = "ip-address-controller-webhook-tls")]
+    pub secret: String,
+    /// Context of the kubeconfig
+    #[arg(long)]
+    pub context: Option<String>,
+}
+
 /// Where to look.
 #[derive(Args, Clone, Debug)]
 pub struct Status {
-    /// Namespace of the Secret
-    #[arg(long, env = "POD_NAMESPACE", default_value = "ip-address-controller")]
-    namespace: String,
-    /// Secret with the certificates
-    #[arg(long, env = "WEBHOOK_SECRET", default_value = "ip-address-controller-webhook-tls")]
-    secret: String,
+    #[command(flatten)]
+    place: Place,
     /// Name of both webhook configurations
     #[arg(long, default_value = "ip-address-controller")]
     configuration: String,
-    /// Context of the kubeconfig
-    #[arg(long)]
-    context: Option<String>,
     /// Fail unless the API server trusts what is served: the leaf is valid, and both configurations carry
     /// its CA
     #[arg(long)]
@@ -41,8 +48,9 @@ impl Status {
     }
 
     async fn ask(&self) -> Result<String> {
-        let client = crate::process::client(self.context.as_deref()).await?;
-        let found = Found::read(&client, &self.namespace, &self.secret, &self.configuration).await?;
+        let Place { namespace, secret, context } = &self.place;
+        let client = crate::process::client(context.as_deref()).await?;
+        let found = Found::read(&client, namespace, secret, &self.configuration).await?;
         let now = Timestamp::now();
         let report = found.report(now);
         ensure!(!self.check || found.is_trusted(now), "the webhook is not trusted, or not valid:\n{report}");
@@ -208,7 +216,7 @@ impl Lines {
 }
 
 /// The lifetimes that the certificates were made with; they are not stored anywhere else.
-fn settings_of(contents: &Contents) -> Settings {
+pub fn settings_of(contents: &Contents) -> Settings {
     let usual = Lifetimes::default();
     let life = |certificate: &Certificate| {
         let whole = Duration::try_from(certificate.not_after.duration_since(certificate.not_before));

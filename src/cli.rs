@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::certs_rotate::Rotate;
 use crate::certs_status::Status;
 use crate::process::{self, Common, Misconfigured};
 use crate::uninstall::Uninstall;
@@ -58,6 +59,8 @@ enum Command {
 enum Certs {
     /// Print source, serials, dates, the next step, and which configurations carry the bundle
     Status(Status),
+    /// Replace the CA now, without a failed request: a key may have leaked, or a drill is due
+    Rotate(Rotate),
 }
 
 impl Cli {
@@ -65,6 +68,7 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         let done = match self.command {
             Command::Certs(Certs::Status(status)) => status.report().and_then(|report| print(&report)),
+            Command::Certs(Certs::Rotate(rotate)) => rotate.run().and_then(|report| print(&report)),
             Command::Crds => print_crds(),
             Command::Controller { common, flags } => {
                 process::run(&common, |common, shutdown| controller::process::main(common, flags, shutdown))

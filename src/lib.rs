@@ -1,6 +1,7 @@
 //! ip-address-controller: keeps reserved static public IPs attached to healthy cloud VM nodes and makes
 //! the right workloads run there.
 
+mod certs_rotate;
 mod certs_status;
 mod cli;
 pub mod controller;

@@ -20,6 +20,7 @@ mod issue;
 mod manage;
 mod material;
 mod resolve;
+mod rotate;
 mod settings;
 mod store;
 mod turn;
@@ -34,6 +35,7 @@ pub use issue::carry_out;
 pub use manage::{Manager, Readiness, Source, manage};
 pub use material::{Authority, Certificate, Leaf, Unusable};
 pub use resolve::{Resolver, choose};
+pub use rotate::{RotateError, rotate};
 pub use settings::{Lifetimes, Settings};
 pub use turn::{Turn, turn};
 

@@ -40,7 +40,9 @@ type Set = (Stage, Vec<NodeSpec>, Vec<IpAddr>);
 
 /// A stage with nodes and one allocation of so many addresses.
 async fn stage(nodes: usize, count: u32) -> Result<Set> {
-    let stage = Stage::empty().await?;
+    // The grace of real clusters: with a test's short one, a thousand heartbeats take all of the machine.
+    let cluster = cluster::Cluster::builder().node_grace(Duration::from_secs(40));
+    let stage = Stage::on(cluster, None).await?;
     let specs = NodeSpec::pool(Provider::Gcp, "node", nodes);
     specs.iter().try_for_each(|spec| stage.cloud.add_instance(&spec.provider_id))?;
     stage.cluster.nodes().create_all(specs.clone()).await?;

@@ -6,12 +6,11 @@ use crate::processes::Replica;
 use crate::stage::Stage;
 use anyhow::{Context as _, Result, ensure};
 use cloud::Cloud;
-use cluster::{NodeSpec, Reaper, eventually};
+use cluster::{NodeSpec, eventually};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const LEASE_SECONDS: u64 = 15;
@@ -21,11 +20,10 @@ pub async fn run(stage: &Stage, nodes: &[NodeSpec], addresses: &[IpAddr]) -> Res
     let cloud = Played::sim(Cloud::Gcp).await?;
     nodes.iter().try_for_each(|node| cloud.add_instance(&node.provider_id))?;
     addresses.iter().try_for_each(|address| cloud.add_address(*address))?;
-    let reaper = Arc::new(Reaper::start(stage.cluster.folder())?);
-    let leader = ready(stage, &cloud, "apart", "pods that do not matter", &reaper).await?;
+    let leader = ready(stage, &cloud, "apart", "pods that do not matter").await?;
     rest(stage, &cloud, &leader).await?;
     refer(stage).await?;
-    let standby = ready(stage, &cloud, "referred", "pods of its workload", &reaper).await?;
+    let standby = ready(stage, &cloud, "referred", "pods of its workload").await?;
     leader.leads().await.context("the machine is too busy: it has lost its lease")?;
     leader.signal(rustix::process::Signal::KILL)?;
     let killed = Instant::now();
@@ -37,15 +35,9 @@ pub async fn run(stage: &Stage, nodes: &[NodeSpec], addresses: &[IpAddr]) -> Res
 }
 
 /// Starts a replica and tells how long it took to be ready, and its memory a while later.
-async fn ready(
-    stage: &Stage,
-    cloud: &Played,
-    name: &'static str,
-    pods: &str,
-    reaper: &Arc<Reaper>,
-) -> Result<Replica> {
+async fn ready(stage: &Stage, cloud: &Played, name: &str, pods: &str) -> Result<Replica> {
     let began = Instant::now();
-    let replica = Replica::start_with(stage, cloud, LEASE_SECONDS, name, reaper)?;
+    let replica = Replica::start_with(stage, cloud, LEASE_SECONDS, name)?;
     while !replica.is_ready().await {
         replica.process.check_running()?;
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -3,9 +3,8 @@
 use crate::processes::launch;
 use crate::stage::{Scene, Stage, is_ready};
 use anyhow::{Result, ensure};
-use cluster::{Process, Reaper, eventually};
+use cluster::{Process, eventually};
 use serde_json::json;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The real webhook, as a process under its own role, which registers itself.
@@ -27,8 +26,7 @@ async fn webhook(stage: &Stage) -> Result<Process> {
         ("HEALTH_ADDR", "127.0.0.1:0".to_owned()),
         ("METRICS_PORT", "0".to_owned()),
     ];
-    let reaper = Arc::new(Reaper::start(stage.cluster.folder())?);
-    let process = launch(stage, "webhook", "webhook", env, &reaper)?;
+    let process = launch(stage, "webhook", "webhook", env)?;
     // It answers once a bad manifest is refused by it, and not by the schema.
     let bad = json!({
         "apiVersion": "netinfra.darkbrains.com/v1alpha1", "kind": "NetIPAllocation",

@@ -81,8 +81,10 @@ fn main() -> ExitCode {
         return cluster::harness::run_one(bench::run());
     }
     let mut all = in_memory();
-    // The same with the vendor's SDK and a simulator on the wire.
+    // The same with the vendor's SDK and a simulator on the wire; where it is spoilt, nobody else plays.
     all.extend(scenes(&Shared::new(Some(Cloud::Gcp))));
+    all.extend(spoilt(&Shared::new(Some(Cloud::Gcp))));
+    all.extend(throttled(&Shared::new(Some(Cloud::Gcp))));
     all.extend([Cloud::Aws, Cloud::Azure].into_iter().flat_map(on_other_clouds));
     all.extend(on_their_own());
     all.extend([Cloud::Gcp, Cloud::Aws, Cloud::Azure].map(|cloud| {
@@ -132,11 +134,9 @@ fn scenes(shared: &Arc<Shared>) -> Vec<Test> {
     ]
 }
 
-/// These, and those that need a cloud which can be spoilt, or none.
-fn in_memory() -> Vec<Test> {
-    let shared = Shared::new(None);
-    let mut all = scenes(&shared);
-    all.extend(on_shared_stage![
+/// Scenes in which the cloud goes wrong.
+fn spoilt(shared: &Arc<Shared>) -> Vec<Test> {
+    on_shared_stage![
         shared,
         release::deletion_while_an_attach_is_on_its_way_to_a_node_that_goes,
         release::a_cloud_that_refuses_everything_is_let_go_with_retain,
@@ -146,6 +146,22 @@ fn in_memory() -> Vec<Test> {
         errors::a_slow_cloud_holds_up_nobody_else,
         errors::a_foreign_address_on_the_target_is_never_displaced,
         errors::an_address_on_a_foreign_machine_is_never_taken,
+    ]
+}
+
+/// Scenes in which it has enough of us: nothing else can play on that account.
+fn throttled(shared: &Arc<Shared>) -> Vec<Test> {
+    on_shared_stage![shared, errors::an_account_that_is_throttled_at_each_step_is_left_alone_and_then_served]
+}
+
+/// All of these, and those that need no cloud.
+fn in_memory() -> Vec<Test> {
+    let shared = Shared::new(None);
+    let mut all = scenes(&shared);
+    all.extend(spoilt(&shared));
+    all.extend(throttled(&shared));
+    all.extend(on_shared_stage![
+        shared,
         election::of_three_candidates_one_leads_and_each_takes_its_turn,
         election::a_lease_that_is_taken_away_is_lost_at_once,
         election::a_lease_that_is_deleted_is_lost_and_can_be_had_again,

@@ -1,13 +1,50 @@
 //! The cloud of a stage: in memory, or a simulator on the wire with the vendor's SDK in between.
 
-use crate::memory::{Memory, Verb};
+use crate::memory::{Fault, Memory, Verb, holds_foreign};
 use anyhow::Result;
-use cloud::{AwsKeys, Cloud, Clouds, Connect, InstanceState, Settings};
+use cloud::{AwsKeys, Class, Cloud, Clouds, Connect, InstanceState, Settings};
 use cluster::Provider;
-use sim::{Kind, Sim, World};
+use sim::{Kind, On, Rule, Sim, World};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+/// What was scripted to go wrong.
+pub struct Script {
+    verb: Verb,
+    address: IpAddr,
+    /// The simulator's number of it.
+    number: Option<u64>,
+}
+
+/// The same as a fault of the simulated GCP.
+fn on_the_wire(verb: Verb, address: IpAddr, nodes: &str, fault: Fault) -> (On, sim::Fault) {
+    let action = match verb {
+        Verb::Attach => "instances.addAccessConfig",
+        Verb::Detach => "instances.deleteAccessConfig",
+        Verb::Preflight => "instances.get",
+        Verb::Read => "addresses.aggregatedList",
+        Verb::Restore => panic!("nobody spoils this"),
+    };
+    let on = On { target: Some(nodes.to_owned()), ..On::action(sim::Cloud::Gcp, action) };
+    let error = |code: &str| sim::Fault::Error { code: code.to_owned(), message: None, status: None };
+    match (verb, fault) {
+        // Others have addresses in the same list: this one alone is not in it, and the list says so.
+        (Verb::Read, _) => {
+            let missing = vec![address.to_string()];
+            (On { target: None, ..on }, sim::Fault::PartialList { missing })
+        }
+        (_, Fault::LostReply) => (on, sim::Fault::LostReply),
+        (_, Fault::Delay(delay)) => (on, sim::Fault::Delay { seconds: delay.as_secs_f64() }),
+        (_, Fault::Error(class)) => match class {
+            Class::Throttled => (on, sim::Fault::Throttle { seconds: Some(1.0) }),
+            Class::Transient => (on, error("backendError")),
+            Class::Conflict => (on, error("resourceInUseByAnotherResource")),
+            Class::Denied => (on, error("forbidden")),
+            Class::Permanent | Class::Unsupported | Class::Fenced => (on, error("invalid")),
+        },
+    }
+}
 
 /// A cloud.
 pub enum Played {
@@ -130,6 +167,49 @@ impl Played {
             Self::Sim { sim, .. } => drop(sim.attach(address, provider_id)?),
         }
         Ok(())
+    }
+
+    /// A static address of somebody else's is on the interface of an instance.
+    pub fn put_foreign(&self, address: IpAddr, provider_id: &str) -> Result<()> {
+        match self {
+            Self::Memory(memory) => memory.set_instance(provider_id, holds_foreign(address)),
+            Self::Sim { .. } => {
+                self.add_address(address)?;
+                self.attach_by_hand(address, provider_id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next so many calls of that kind, for the address or for nodes of that name, go wrong like this.
+    pub fn script(&self, verb: Verb, address: IpAddr, nodes: &str, times: usize, fault: Fault) -> Script {
+        match self {
+            Self::Memory(memory) => {
+                memory.script(verb, Some(address), times, fault);
+                Script { verb, address, number: None }
+            }
+            Self::Sim { sim, .. } => {
+                let (on, fault) = on_the_wire(verb, address, nodes, fault);
+                let rule = Rule { on, skip: 0, times: u32::try_from(times).ok(), fault };
+                Script { verb, address, number: Some(sim.fault(rule)) }
+            }
+        }
+    }
+
+    /// Whether it is still to be played.
+    pub fn is_to_come(&self, script: &Script) -> bool {
+        match (self, script.number) {
+            (Self::Sim { sim, .. }, Some(number)) => sim.faults().iter().any(|(other, _)| *other == number),
+            _ => self.memory().is_to_come(script.verb, script.address),
+        }
+    }
+
+    /// What has not happened does not happen any more.
+    pub fn heal(&self, script: &Script) {
+        match (self, script.number) {
+            (Self::Sim { sim, .. }, Some(number)) => drop(sim.remove_fault(number)),
+            _ => self.memory().heal(Some(script.address)),
+        }
     }
 
     pub fn holder(&self, address: IpAddr) -> Option<String> {

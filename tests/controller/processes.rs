@@ -5,31 +5,16 @@ use crate::played::Played;
 use crate::stage::{Scene, Stage};
 use anyhow::{Context as _, Result, ensure};
 use cloud::Cloud;
-use cluster::{Process, Program, Reaper, eventually};
+use cluster::{Process, eventually};
 use serde_json::json;
 use sim::{Fault, On, Rule};
-use std::sync::Arc;
 
 const LEASE_SECONDS: u64 = 4;
 
 /// Starts the binary with a command.
-pub fn launch(
-    stage: &Stage,
-    name: &'static str,
-    command: &str,
-    env: Vec<(&str, String)>,
-    reaper: &Arc<Reaper>,
-) -> Result<Process> {
-    let program = Program {
-        name,
-        path: env!("CARGO_BIN_EXE_ip-address-controller").into(),
-        args: vec![command.to_owned()],
-        env: env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
-        log: stage.cluster.folder().join(format!("{name}.log")),
-    };
-    let process = Process::new(program, reaper.clone());
-    process.spawn()?;
-    Ok(process)
+pub fn launch(stage: &Stage, name: &str, command: &str, env: Vec<(&str, String)>) -> Result<Process> {
+    let binary = env!("CARGO_BIN_EXE_ip-address-controller").as_ref();
+    stage.cluster.launch(name, binary, &[command], env)
 }
 
 /// A replica as a process of its own.
@@ -40,18 +25,12 @@ pub struct Replica {
 }
 
 impl Replica {
-    fn start(stage: &Stage, name: &'static str, reaper: &Arc<Reaper>) -> Result<Self> {
-        Self::start_with(stage, &stage.cloud, LEASE_SECONDS, name, reaper)
+    fn start(stage: &Stage, name: &str) -> Result<Self> {
+        Self::start_with(stage, &stage.cloud, LEASE_SECONDS, name)
     }
 
     /// Starts it with a simulated cloud, which need not be the stage's.
-    pub fn start_with(
-        stage: &Stage,
-        cloud: &Played,
-        lease_seconds: u64,
-        name: &'static str,
-        reaper: &Arc<Reaper>,
-    ) -> Result<Self> {
+    pub fn start_with(stage: &Stage, cloud: &Played, lease_seconds: u64, name: &str) -> Result<Self> {
         let (health, metrics) = (cluster::free_port()?, cluster::free_port()?);
         let mut env = vec![
             ("KUBECONFIG", stage.kubeconfig.display().to_string()),
@@ -63,7 +42,7 @@ impl Replica {
             ("CLUSTER_NAME", "test".to_owned()),
         ];
         env.extend(cloud.environment(name));
-        Ok(Self { process: launch(stage, name, "controller", env, reaper)?, health, port: metrics })
+        Ok(Self { process: launch(stage, name, "controller", env)?, health, port: metrics })
     }
 
     /// Whether it says that it is ready.
@@ -117,10 +96,9 @@ struct Pair<'s> {
 }
 
 async fn pair(stage: &Stage) -> Result<Pair<'_>> {
-    let reaper = Arc::new(Reaper::start(stage.cluster.folder())?);
-    let first = Replica::start(stage, "first", &reaper)?;
+    let first = Replica::start(stage, "first")?;
     first.leads().await?;
-    let second = Replica::start(stage, "second", &reaper)?;
+    let second = Replica::start(stage, "second")?;
     let scene = stage.scene("pair", 4, 2).await?;
     scene.allocate(json!({})).await?;
     scene.settled().await?;
@@ -179,8 +157,7 @@ pub async fn sigstop_and_sigcont_of_a_leader_in_the_middle_of_a_move() -> Result
 /// and nothing is done twice.
 pub async fn a_restart_in_the_middle_of_a_move(cloud: Cloud) -> Result<()> {
     let stage = Stage::with(Some(cloud)).await?;
-    let reaper = Arc::new(Reaper::start(stage.cluster.folder())?);
-    let first = Replica::start(&stage, "first", &reaper)?;
+    let first = Replica::start(&stage, "first")?;
     let scene = stage.scene("restart", 2, 1).await?;
     scene.allocate(json!({})).await?;
     let from = scene.settled().await?[0];
@@ -200,7 +177,7 @@ pub async fn a_restart_in_the_middle_of_a_move(cloud: Cloud) -> Result<()> {
     })
     .await?;
     first.signal(rustix::process::Signal::KILL)?;
-    let again = Replica::start(&stage, "again", &reaper)?;
+    let again = Replica::start(&stage, "again")?;
     scene.arrives(0, to).await?;
     again.leads().await?;
     let moved = stage.cloud.writes(scene.addresses[0]).split_off(before);

@@ -60,10 +60,10 @@ pub async fn deletion_while_an_attach_is_on_its_way_to_a_node_that_goes(stage: &
     let scene = stage.scene("on-its-way", 1, 1).await?;
     let address = scene.addresses[0];
     let slow = Fault::Delay(Duration::from_secs(3));
-    stage.cloud.memory().script(Verb::Attach, Some(address), 1, slow);
+    let slow = scene.spoil(Verb::Attach, 1, slow);
     scene.allocate(json!({})).await?;
     eventually("the attach to be on its way", async || {
-        ensure!(!stage.cloud.memory().is_to_come(Verb::Attach, address), "not yet");
+        ensure!(!stage.cloud.is_to_come(&slow), "not yet");
         Ok(())
     })
     .await?;
@@ -81,8 +81,7 @@ pub async fn a_cloud_that_refuses_everything_is_let_go_with_retain(stage: &Stage
     let scene = stage.scene("refused", 1, 1).await?;
     scene.allocate(json!({})).await?;
     scene.settled().await?;
-    let address = Some(scene.addresses[0]);
-    stage.cloud.memory().script(Verb::Detach, address, usize::MAX, Fault::Error(Class::Denied));
+    scene.spoil(Verb::Detach, usize::MAX, Fault::Error(Class::Denied));
     scene.delete_allocation().await?;
     scene.reason(0, "PermissionDenied").await?;
     let status = scene.status().await?;

@@ -1,10 +1,10 @@
 //! A cluster, a cloud in memory and a controller under its own role, shared by many scenes at once: each
 //! has nodes, addresses and a namespace of its own.
 
-use crate::memory::Memory;
-use crate::played::Played;
+use crate::memory::{Fault, Memory, Verb};
+use crate::played::{Played, Script};
 use anyhow::{Context as _, Result, bail, ensure};
-use cluster::{Cluster, NodeSpec, eventually};
+use cluster::{Cluster, ClusterBuilder, NodeSpec, eventually};
 use crds::{NetIPAllocation, NetIPAllocationStatus};
 use ip_address_controller::controller::{self, Pulse, Settings};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -74,7 +74,12 @@ impl Stage {
 
     /// A stage without a controller, with a simulated cloud.
     pub async fn with(cloud: Option<cloud::Cloud>) -> Result<Self> {
-        let cluster = Cluster::start().await?;
+        Self::on(Cluster::builder(), cloud).await
+    }
+
+    /// The same on a cluster with other settings.
+    pub async fn on(cluster: ClusterBuilder, cloud: Option<cloud::Cloud>) -> Result<Self> {
+        let cluster = cluster.start().await?;
         cluster.install_crds().await?;
         cluster.kubectl(&["create", "namespace", NAMESPACE]).await?.ok()?;
         let role = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac/controller.yaml");
@@ -411,6 +416,11 @@ impl Scene<'_> {
             Ok(ready)
         })
         .await
+    }
+
+    /// The next so many calls of that kind for its first address go wrong like this.
+    pub fn spoil(&self, verb: Verb, times: usize, fault: Fault) -> Script {
+        self.stage.cloud.script(verb, self.addresses[0], &format!("/{}-", self.name), times, fault)
     }
 
     /// Nothing that must never happen has happened.

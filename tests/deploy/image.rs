@@ -4,7 +4,7 @@
 use crate::kit::{BINARY, NAMESPACE, ROOT, Way, apply, cluster, render, run};
 use anyhow::{Context as _, Result, ensure};
 use cluster::harness::Bed;
-use cluster::{Cluster, Process, Program, Reaper, eventually, free_port};
+use cluster::{Cluster, Process, eventually, free_port};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,7 +99,6 @@ async fn start(
     root: &Path,
     command: &'static str,
     account: &str,
-    reaper: &Arc<Reaper>,
 ) -> Result<(Process, u16)> {
     let port = free_port()?;
     let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, account).await?;
@@ -116,16 +115,8 @@ async fn start(
         ("WEBHOOK_ADDR", "127.0.0.1:0".to_owned()),
         ("PATH", path()),
     ];
-    let program = Program {
-        name: command,
-        path: path_of,
-        args,
-        env: env.map(|(key, value)| (key.to_owned(), value)).to_vec(),
-        log: cluster.folder().join(format!("{command}-in-image.log")),
-    };
-    let process = Process::new(program, reaper.clone());
-    process.spawn()?;
-    Ok((process, port))
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    Ok((cluster.launch(&format!("{command}-in-image"), &path_of, &args, env)?, port))
 }
 
 pub async fn controller_and_webhook_become_ready_in_it(_: Arc<Bed>) -> Result<()> {
@@ -133,10 +124,9 @@ pub async fn controller_and_webhook_become_ready_in_it(_: Arc<Bed>) -> Result<()
     apply(&cluster, &render(Way::Kustomize("base")).await?).await?;
     let folder = tempfile::tempdir()?;
     let root = root(folder.path()).await?;
-    let reaper = Arc::new(Reaper::start(&tempfile::tempdir()?.keep())?);
     let accounts = [("controller", "ip-address-controller"), ("webhook", "ip-address-controller-webhook")];
     for (command, account) in accounts {
-        let (process, port) = start(&cluster, &root, command, account, &reaper).await?;
+        let (process, port) = start(&cluster, &root, command, account).await?;
         eventually(&format!("the {command} to be ready"), async || {
             process.check_running()?;
             let answer = reqwest::get(format!("http://127.0.0.1:{port}/readyz")).await?;

@@ -3,7 +3,7 @@
 
 use crate::kit::{BINARY, NAMESPACE, name};
 use anyhow::{Context as _, Result, ensure};
-use cluster::{Cluster, NodeSpec, Process, Program, Provider, Reaper, eventually};
+use cluster::{Cluster, NodeSpec, Process, Provider, eventually};
 use crds::{NetIPAllocation, NetIPAllocationStatus};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use sim::{Sim, World};
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::Arc;
 
 /// Addresses that the simulated cloud has.
 pub const ADDRESSES: [&str; 2] = ["203.0.113.10", "203.0.113.11"];
@@ -20,7 +19,6 @@ pub const ADDRESSES: [&str; 2] = ["203.0.113.10", "203.0.113.11"];
 pub struct Scene<'c> {
     pub cluster: &'c Cluster,
     pub sim: Sim,
-    reaper: Arc<Reaper>,
 }
 
 impl<'c> Scene<'c> {
@@ -35,17 +33,11 @@ impl<'c> Scene<'c> {
             cluster.nodes().create(node).await?;
         }
         cluster.kubectl(&["create", "namespace", "work"]).await?.ok()?;
-        let reaper = Arc::new(Reaper::start(&tempfile::tempdir()?.keep())?);
-        Ok(Self { cluster, sim, reaper })
+        Ok(Self { cluster, sim })
     }
 
     /// Starts the program as a service account.
-    pub async fn start(
-        &self,
-        program: &'static str,
-        account: &str,
-        env: &[(&str, String)],
-    ) -> Result<Process> {
+    pub async fn start(&self, program: &str, account: &str, env: &[(&str, String)]) -> Result<Process> {
         let kubeconfig = self.cluster.service_account_kubeconfig(NAMESPACE, account).await?;
         let plain = [
             ("KUBECONFIG", kubeconfig.display().to_string()),
@@ -53,17 +45,8 @@ impl<'c> Scene<'c> {
             ("HEALTH_ADDR", "127.0.0.1:0".to_owned()),
             ("METRICS_PORT", "0".to_owned()),
         ];
-        let env = plain.iter().chain(env).map(|(key, value)| ((*key).to_owned(), value.clone()));
-        let program = Program {
-            name: program,
-            path: BINARY.into(),
-            args: vec![program.to_owned()],
-            env: env.collect(),
-            log: self.cluster.folder().join(format!("{program}.log")),
-        };
-        let process = Process::new(program, self.reaper.clone());
-        process.spawn()?;
-        Ok(process)
+        let env = plain.iter().chain(env).cloned();
+        self.cluster.launch(program, BINARY.as_ref(), &[program], env)
     }
 
     pub async fn controller(&self) -> Result<Process> {

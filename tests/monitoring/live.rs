@@ -8,7 +8,7 @@ use crate::selectors;
 use crate::stage::{Scene, Stage};
 use anyhow::{Context as _, Result, ensure};
 use cloud::Cloud;
-use cluster::{Reaper, eventually};
+use cluster::eventually;
 use serde_json::{Value, json};
 use sim::{Fault, On, Rule};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,13 +55,11 @@ pub async fn alerts_fire_and_panels_fill_when_things_go_wrong() -> Result<()> {
 
 impl<'s> Show<'s> {
     async fn begin(stage: &'s Stage) -> Result<Self> {
-        let reaper = Arc::new(Reaper::start(stage.cluster.folder())?);
-        let (webhook, webhook_port) = processes::webhook(stage, &[], &reaper).await?;
-        let first = processes::controller(stage, "first", &[], &reaper)?;
-        let second = processes::controller(stage, "second", &[], &reaper)?;
+        let (webhook, webhook_port) = processes::webhook(stage, &[]).await?;
+        let first = processes::controller(stage, "first", &[])?;
+        let second = processes::controller(stage, "second", &[])?;
         let targets = [("first", first.metrics), ("second", second.metrics), ("webhook", webhook.metrics)];
-        let prometheus =
-            Prometheus::start(stage.cluster.folder(), &at_once(rules::rules()?), &targets, &reaper).await?;
+        let prometheus = Prometheus::start(&stage.cluster, &at_once(rules::rules()?), &targets).await?;
         Ok(Self { stage, prometheus, controllers: [first, second], webhook, webhook_port })
     }
 

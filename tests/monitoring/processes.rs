@@ -2,9 +2,8 @@
 
 use crate::stage::Stage;
 use anyhow::{Result, ensure};
-use cluster::{Process, Program, Reaper, eventually};
+use cluster::{Process, eventually};
 use serde_json::json;
-use std::sync::Arc;
 
 const NAMESPACE: &str = "ip-address-controller";
 
@@ -16,13 +15,7 @@ pub struct Running {
 
 type Environment<'e> = &'e [(&'e str, String)];
 
-fn launch(
-    stage: &Stage,
-    name: &'static str,
-    command: &str,
-    env: Vec<(&str, String)>,
-    reaper: &Arc<Reaper>,
-) -> Result<Running> {
+fn launch(stage: &Stage, name: &str, command: &str, env: Vec<(&str, String)>) -> Result<Running> {
     let metrics = cluster::free_port()?;
     let common = [
         ("POD_NAMESPACE", NAMESPACE.to_owned()),
@@ -32,35 +25,22 @@ fn launch(
         ("METRICS_PORT", metrics.to_string()),
         ("LOG_FORMAT", "json".to_owned()),
     ];
-    let env = common.into_iter().chain(env).map(|(key, value)| (key.to_owned(), value)).collect();
-    let program = Program {
-        name,
-        path: env!("CARGO_BIN_EXE_ip-address-controller").into(),
-        args: vec![command.to_owned()],
-        env,
-        log: stage.cluster.folder().join(format!("{name}.log")),
-    };
-    let process = Process::new(program, reaper.clone());
-    process.spawn()?;
+    let binary = env!("CARGO_BIN_EXE_ip-address-controller").as_ref();
+    let process = stage.cluster.launch(name, binary, &[command], common.into_iter().chain(env))?;
     Ok(Running { process, metrics })
 }
 
 /// A replica of the controller. Its lease is long enough for Prometheus to see that nobody leads.
-pub fn controller(
-    stage: &Stage,
-    name: &'static str,
-    more: Environment<'_>,
-    reaper: &Arc<Reaper>,
-) -> Result<Running> {
+pub fn controller(stage: &Stage, name: &str, more: Environment<'_>) -> Result<Running> {
     let mut env =
         vec![("KUBECONFIG", stage.kubeconfig.display().to_string()), ("LEASE_DURATION", "10".to_owned())];
     env.extend(stage.cloud.environment(name));
     env.extend(more.iter().cloned());
-    launch(stage, name, "controller", env, reaper)
+    launch(stage, name, "controller", env)
 }
 
 /// The webhook, which registers itself, and its port.
-pub async fn webhook(stage: &Stage, more: Environment<'_>, reaper: &Arc<Reaper>) -> Result<(Running, u16)> {
+pub async fn webhook(stage: &Stage, more: Environment<'_>) -> Result<(Running, u16)> {
     let account = "ip-address-controller-webhook";
     stage.cluster.kubectl(&["create", "serviceaccount", account, "-n", NAMESPACE]).await?.ok()?;
     for manifest in ["webhook", "certs", "webhook-self-registration"] {
@@ -75,7 +55,7 @@ pub async fn webhook(stage: &Stage, more: Environment<'_>, reaper: &Arc<Reaper>)
         ("WEBHOOK_URL", format!("https://127.0.0.1:{port}")),
     ];
     env.extend(more.iter().cloned());
-    let running = launch(stage, "webhook", "webhook", env, reaper)?;
+    let running = launch(stage, "webhook", "webhook", env)?;
     eventually("the webhook to answer", async || {
         running.process.check_running()?;
         refused_manifest(stage).await

@@ -1,7 +1,7 @@
 //! Prometheus and promtool: finding them, running them, asking them.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use cluster::{Process, Program, Reaper, eventually};
+use cluster::{Cluster, Process, eventually};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,12 +36,8 @@ pub struct Prometheus {
 
 impl Prometheus {
     /// Scrapes the targets every second, and evaluates the rules as often.
-    pub async fn start(
-        folder: &Path,
-        rules: &Value,
-        targets: &[(&str, u16)],
-        reaper: &Arc<Reaper>,
-    ) -> Result<Self> {
+    pub async fn start(cluster: &Cluster, rules: &Value, targets: &[(&str, u16)]) -> Result<Self> {
+        let folder = cluster.folder();
         let port = cluster::free_port()?;
         let config = folder.join("prometheus.yaml");
         let scraped: Vec<Value> = targets
@@ -56,20 +52,13 @@ impl Prometheus {
         });
         std::fs::write(&config, settings.to_string())?;
         std::fs::write(folder.join("rules.json"), rules.to_string())?;
-        let program = Program {
-            name: "prometheus",
-            path: binaries()?.join("prometheus"),
-            args: vec![
-                format!("--config.file={}", config.display()),
-                format!("--storage.tsdb.path={}", folder.join("prometheus").display()),
-                format!("--web.listen-address=127.0.0.1:{port}"),
-                "--log.level=warn".to_owned(),
-            ],
-            env: Vec::new(),
-            log: folder.join("prometheus.log"),
-        };
-        let process = Process::new(program, reaper.clone());
-        process.spawn()?;
+        let args = [
+            &format!("--config.file={}", config.display()),
+            &format!("--storage.tsdb.path={}", folder.join("prometheus").display()),
+            &format!("--web.listen-address=127.0.0.1:{port}"),
+            "--log.level=warn",
+        ];
+        let process = cluster.launch("prometheus", &binaries()?.join("prometheus"), &args, [])?;
         let prometheus = Self { process, url: format!("http://127.0.0.1:{port}"), began: now()? };
         eventually("Prometheus to answer", async || {
             prometheus.process.check_running()?;

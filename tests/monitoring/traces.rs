@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
 use cloud::Cloud;
-use cluster::{Reaper, eventually};
+use cluster::eventually;
 use http::HeaderMap;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,9 +84,8 @@ pub async fn moves_and_admission_requests_are_traced_and_told() -> Result<()> {
         ("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.start().await?),
         ("OTEL_EXPORTER_OTLP_HEADERS", "x-token=secret".to_owned()),
     ];
-    let reaper = Arc::new(Reaper::start(stage.cluster.folder())?);
-    let (_webhook, _) = processes::webhook(&stage, &env, &reaper).await?;
-    let controller = processes::controller(&stage, "first", &env, &reaper)?;
+    let (_webhook, _) = processes::webhook(&stage, &env).await?;
+    let controller = processes::controller(&stage, "first", &env)?;
     let scene = stage.scene("traced", 2, 1).await?;
     scene.allocate(json!({})).await?;
     let from = scene.settled().await?[0];

@@ -1,8 +1,9 @@
 //! What `doctor` finds where something is wrong.
 
-use crate::stage::{NAMESPACE, Stage, is_in_the_docs, netip};
+use crate::stage::{Stage, is_in_the_docs, netip};
 use anyhow::{Result, ensure};
 use cluster::{Cluster, NodeSpec, Provider, eventually};
+use playground::NAMESPACE;
 
 const FAULTY: &str = r#"
 apiVersion: apps/v1
@@ -51,7 +52,7 @@ spec:
 async fn faulty() -> Result<Stage> {
     let stage = Stage::new().await?;
     let root = env!("CARGO_MANIFEST_DIR");
-    stage.add_node("voice-1", 0, "voice").await?;
+    stage.add_node("voice-1", 0, &[("pool", "voice")]).await?;
     stage
         .cluster
         .nodes()

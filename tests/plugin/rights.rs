@@ -16,7 +16,7 @@ fn role() -> Result<String> {
 
 pub async fn it_only_reads() -> Result<()> {
     let stage = Stage::new().await?;
-    stage.add_node("voice-1", 0, "voice").await?;
+    stage.add_node("voice-1", 0, &[("pool", "voice")]).await?;
     let spec = "spec: { reservedIPs: [203.0.113.10], cloud: { provider: gcp }, \
                 workloadRef: { kind: Deployment, name: sip } }";
     stage

@@ -70,7 +70,7 @@ async fn set(stage: &Stage) -> Result<()> {
     for (name, zone, pool) in
         [("voice-1", 0, "voice"), ("voice-2", 1, "voice"), ("voice-3", 2, "voice"), ("mail-1", 0, "mail")]
     {
-        stage.add_node(name, zone, pool).await?;
+        stage.add_node(name, zone, &[("pool", pool)]).await?;
     }
     for address in ["203.0.113.10", "203.0.113.11", "203.0.113.20"] {
         stage.add_address(address)?;
@@ -98,16 +98,17 @@ async fn set(stage: &Stage) -> Result<()> {
 
 pub async fn play() -> Result<()> {
     let stage = Stage::new().await?;
-    let (_webhook, controller) = (stage.webhook().await?, stage.controller("controller-0").await?);
-    set(&stage).await.with_context(|| format!("the controller: {}", controller.log_tail()))?;
+    let (_webhook, controller) =
+        (stage.webhook("webhook").await?, stage.controller("controller-0", &[]).await?);
+    set(&stage).await.with_context(|| format!("the controller: {}", controller.process.log_tail()))?;
     all_is_well(&stage).await?;
     formats(&stage).await?;
     colours(&stage).await?;
     run_by_kubectl(&stage).await?;
     a_drain_that_waits(&stage).await?;
-    controller.kill().await?;
+    controller.process.kill().await?;
     a_dead_controller(&stage).await?;
-    let _successor = stage.controller("controller-1").await?;
+    let _successor = stage.controller("controller-1", &[]).await?;
     what_was_planned_is_done(&stage).await
 }
 

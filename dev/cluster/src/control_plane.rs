@@ -5,7 +5,7 @@ use crate::component::{Component, Components, client};
 use crate::layout::Layout;
 use crate::nodes::Nodes;
 use crate::pki::{Credentials, kubeconfig};
-use crate::process::Reaper;
+use crate::process::{Process, Program, Reaper};
 use crate::wait::eventually;
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -63,7 +63,7 @@ impl ClusterBuilder {
         let client = client(&admin, layout.url()).await?;
         wait_for_default_service_account(&client).await?;
         let nodes = Nodes::start(kit, self.node_grace / 4);
-        Ok(Cluster { nodes, client, components, layout, folder, _reaper: reaper })
+        Ok(Cluster { nodes, client, components, layout, folder, reaper })
     }
 }
 
@@ -74,7 +74,7 @@ pub struct Cluster {
     components: Components,
     layout: Layout,
     folder: PathBuf,
-    _reaper: Arc<Reaper>,
+    reaper: Arc<Reaper>,
 }
 
 impl Cluster {
@@ -159,6 +159,27 @@ impl Cluster {
         let config = kubeconfig(&self.url(), &self.layout.pki.ca_pem(), &Credentials::Token(token));
         std::fs::write(&file, serde_json::to_vec_pretty(&config)?)?;
         Ok(file)
+    }
+
+    /// Starts a program that ends with the cluster, however that ends; its output goes to `NAME.log` in the
+    /// cluster's folder.
+    pub fn launch<'e>(
+        &self,
+        name: &str,
+        path: &Path,
+        args: &[&str],
+        env: impl IntoIterator<Item = (&'e str, String)>,
+    ) -> Result<Process> {
+        let program = Program {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            env: env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+            log: self.folder.join(format!("{name}.log")),
+        };
+        let process = Process::new(program, Arc::clone(&self.reaper));
+        process.spawn()?;
+        Ok(process)
     }
 
     /// The kubectl of this cluster.

@@ -60,10 +60,10 @@ impl Layout {
     }
 
     pub fn components(&self, admin: &Kubeconfig, reaper: &Arc<Reaper>) -> Result<Components> {
-        let component = |name, path: &Path, args, probe| Component {
+        let component = |name: &str, path: &Path, args, probe| Component {
             process: Process::new(
                 Program {
-                    name,
+                    name: name.to_owned(),
                     path: path.to_owned(),
                     args,
                     env: Vec::new(),

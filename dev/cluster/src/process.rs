@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Short name, for messages and for the log file.
-    pub name: &'static str,
+    pub name: String,
     /// The executable.
     pub path: PathBuf,
     /// Its arguments.
@@ -42,8 +42,8 @@ impl Process {
     }
 
     /// Short name of the program.
-    pub fn name(&self) -> &'static str {
-        self.program.name
+    pub fn name(&self) -> &str {
+        &self.program.name
     }
 
     /// Process id, while it runs.

@@ -108,6 +108,11 @@ impl Sim {
         self.shared.lock().faults.rules().to_vec()
     }
 
+    /// Takes a fault away; false if there is none of that number any more.
+    pub fn remove_fault(&self, number: u64) -> bool {
+        self.shared.lock().faults.remove(number)
+    }
+
     /// Takes all faults away.
     pub fn clear_faults(&self) {
         self.shared.lock().faults.clear();

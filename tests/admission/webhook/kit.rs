@@ -1,7 +1,7 @@
 //! A cluster with a webhook process beside it, and words that the tests share.
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use cluster::{Cluster, Process, Program, Reaper, Version, eventually, free_port};
+use cluster::{Cluster, Process, Version, eventually, free_port};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
@@ -93,8 +93,6 @@ impl Hook {
     pub async fn start(cluster: &Cluster, registration: &Registration) -> Result<Self> {
         let (port, health_port, metrics_port) = (free_port()?, free_port()?, free_port()?);
         let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT).await?;
-        let folder = tempfile::Builder::new().prefix("webhook-").tempdir()?.keep();
-        let reaper = Arc::new(Reaper::start(&folder)?);
         let mut env = vec![
             ("KUBECONFIG", kubeconfig.display().to_string()),
             ("POD_NAMESPACE", NAMESPACE.to_owned()),
@@ -111,17 +109,11 @@ impl Hook {
             }
             Registration::Others => env.push(("WEBHOOK_NAMES", "127.0.0.1".to_owned())),
         }
-        let log = folder.join("webhook.log");
-        let program = Program {
-            name: "webhook",
-            path: env!("CARGO_BIN_EXE_ip-address-controller").into(),
-            args: vec!["webhook".to_owned()],
-            env: env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
-            log: log.clone(),
-        };
-        let hook = Self { process: Process::new(program, reaper), port, health_port, metrics_port, log };
-        hook.process.spawn()?;
-        Ok(hook)
+        let name = format!("webhook-{port}");
+        let binary = env!("CARGO_BIN_EXE_ip-address-controller").as_ref();
+        let process = cluster.launch(&name, binary, &["webhook"], env)?;
+        let log = cluster.folder().join(format!("{name}.log"));
+        Ok(Self { process, port, health_port, metrics_port, log })
     }
 
     /// What `/readyz` says, and its status code.
