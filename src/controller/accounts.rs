@@ -276,6 +276,10 @@ struct Job {
 
 impl Job {
     async fn run(self, mailbox: mpsc::Sender<Message>, clock: Clock) {
+        if !self.audit {
+            // Times are whole milliseconds, and a reading tells of a write only if it began after it.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         let at = clock.now();
         let reading = self.provider.read(&self.ask, Instant::now() + READ_TIMEOUT).await;
         let read = Read { account: self.account, at, reading, audit: self.audit };

@@ -23,7 +23,7 @@ mod turn;
 mod watch;
 mod writes;
 
-pub use observe::observe;
+pub use observe::Observer;
 pub use settings::Settings;
 
 use crate::leader::{Command, Elector, LeaderToken, Standing};

@@ -1,7 +1,8 @@
-//! One look at the cluster through the controller's own watches, for whoever only wants to know.
+//! The cluster through the controller's own watches, for whoever only wants to know.
 
 use super::followers::Followers;
 use super::state::State;
+use super::watch::Watching;
 use super::{MAILBOX, Message, watches};
 use anyhow::{Result, bail};
 use kube::Client;
@@ -11,29 +12,55 @@ use telemetry::Telemetry;
 use telemetry::controller::Metrics;
 use tokio::sync::mpsc;
 
-/// The world as the API server tells it, without a word from the clouds. `namespace` is the controller's
-/// own.
-pub async fn observe(client: &Client, namespace: &str, patience: Duration) -> Result<World> {
-    let metrics = Metrics::new(&Telemetry::new(None)?)?;
-    let (send, mut mailbox) = mpsc::channel(MAILBOX);
-    let excluded_namespaces = crate::process::excluded_namespaces(namespace);
-    let world = World { excluded_namespaces, ..World::default() };
-    let mut state = State::new(world, Followers::new(client.clone(), send.clone(), metrics.clone()));
-    let _watches = watches(client, &send, &metrics);
-    let complete = async {
-        while state.missing().is_some() {
-            if let Some(Message::Observed(observed)) = mailbox.recv().await {
-                state.see(observed);
+/// Somebody who looks on.
+pub struct Observer {
+    state: State,
+    mailbox: mpsc::Receiver<Message>,
+    _watches: [Watching; 4],
+}
+
+impl Observer {
+    /// Begins to watch. `namespace` is the controller's own.
+    pub fn start(client: &Client, namespace: &str) -> Result<Self> {
+        let metrics = Metrics::new(&Telemetry::new(None)?)?;
+        let (send, mailbox) = mpsc::channel(MAILBOX);
+        let excluded_namespaces = crate::process::excluded_namespaces(namespace);
+        let world = World { excluded_namespaces, ..World::default() };
+        let state = State::new(world, Followers::new(client.clone(), send.clone(), metrics.clone()));
+        Ok(Self { state, mailbox, _watches: watches(client, &send, &metrics) })
+    }
+
+    /// Waits until everything that there is has been listed.
+    pub async fn complete(&mut self, patience: Duration) -> Result<()> {
+        let complete = async {
+            while self.state.missing().is_some() {
+                self.next().await;
             }
+        };
+        let done = tokio::time::timeout(patience, complete).await;
+        match self.state.missing() {
+            Some(missing) if done.is_err() => {
+                bail!(
+                    "{missing} could not be listed within {patience:?}: may you list and watch that kind there?"
+                )
+            }
+            _ => Ok(()),
         }
-    };
-    let done = tokio::time::timeout(patience, complete).await;
-    match state.missing() {
-        Some(missing) if done.is_err() => {
-            bail!(
-                "{missing} could not be listed within {patience:?}: may you list and watch that kind there?"
-            )
+    }
+
+    /// Waits for something to change, and takes in all that has.
+    pub async fn next(&mut self) {
+        let mut message = self.mailbox.recv().await;
+        while let Some(news) = message {
+            if let Message::Observed(observed) = news {
+                self.state.see(observed);
+            }
+            message = self.mailbox.try_recv().ok();
         }
-        _ => Ok(state.world),
+    }
+
+    /// The world as the API server tells it, without a word from the clouds.
+    pub fn world(&mut self) -> &mut World {
+        &mut self.state.world
     }
 }

@@ -108,9 +108,10 @@ async fn report(
     let healthy = meter.gcp.healthy.with_label_values(&[pod]);
     loop {
         healthy.set(1);
-        let missing = pulse.borrow_and_update().missing.clone();
+        let Pulse { missing, turns, .. } = pulse.borrow_and_update().clone();
         match missing {
-            None => check.ready(),
+            None if turns > 0 => check.ready(),
+            None => check.not_ready("has not started yet"),
             Some(missing) => check.not_ready(format!("waiting for {missing}")),
         }
         heart.beat();

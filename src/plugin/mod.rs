@@ -12,6 +12,7 @@ mod published;
 mod show;
 mod snapshot;
 mod status;
+mod top;
 mod why;
 
 use anyhow::Result;
@@ -53,6 +54,11 @@ enum Command {
     },
     /// Show the last moves of addresses, newest first
     History {
+        /// Only this allocation
+        name: Option<String>,
+    },
+    /// Watch allocations and their moves, live
+    Top {
         /// Only this allocation
         name: Option<String>,
     },
@@ -105,6 +111,10 @@ impl Cli {
             self.output.print(&report)?;
             return Ok(!report.anything_wrong());
         }
+        if let Command::Top { name } = &self.command {
+            top::watch(&cluster, name.as_deref()).await?;
+            return Ok(true);
+        }
         let snapshot = Snapshot::take(&cluster).await?;
         match &self.command {
             Command::Status { name } => {
@@ -120,8 +130,11 @@ impl Cli {
                 self.output.print(&history::report(&snapshot, snapshot.named(name.as_deref())?))?;
             }
             // Not of a snapshot, and dealt with by now.
-            Command::Doctor | Command::Convert(_) | Command::Completion { .. } | Command::Complete { .. } => {
-            }
+            Command::Top { .. }
+            | Command::Doctor
+            | Command::Convert(_)
+            | Command::Completion { .. }
+            | Command::Complete { .. } => {}
         }
         Ok(true)
     }

@@ -3,7 +3,7 @@
 use super::connect::{Cluster, explain};
 use super::lease::Controller;
 use super::published;
-use crate::controller::observe;
+use crate::controller::Observer;
 use anyhow::{Result, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -27,14 +27,17 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub async fn take(cluster: &Cluster) -> Result<Self> {
-        may_list_everything(&cluster.client).await?;
-        let world = observe(&cluster.client, &cluster.controller_namespace, PATIENCE);
-        let (world, controller) = tokio::join!(world, Controller::ask(cluster));
-        let (mut world, now) = (world?, Timestamp::now());
+        let (observer, controller) = tokio::join!(observer(cluster), Controller::ask(cluster));
+        Ok(Self::of(std::mem::take(observer?.world()), controller))
+    }
+
+    /// What the API server tells, and what of the clouds' words is published in it.
+    pub fn of(mut world: World, controller: Controller) -> Self {
+        let now = Timestamp::now();
         world.own_node.clone_from(&controller.node);
         world.epoch = controller.epoch;
         published::believe(&mut world, now.into());
-        Ok(Self { world, controller, now })
+        Self { world, controller, now }
     }
 
     /// The planner's clock.
@@ -51,6 +54,14 @@ impl Snapshot {
             Some(name) => bail!("there is no NetIPAllocation {name:?}; there are: {}", list(&names)),
         }
     }
+}
+
+/// Watches, with everything listed.
+pub async fn observer(cluster: &Cluster) -> Result<Observer> {
+    may_list_everything(&cluster.client).await?;
+    let mut observer = Observer::start(&cluster.client, &cluster.controller_namespace)?;
+    observer.complete(PATIENCE).await?;
+    Ok(observer)
 }
 
 /// Names in a row.

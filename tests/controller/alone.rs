@@ -23,6 +23,27 @@ fn writes_of_ours(stage: &Stage) -> Result<Vec<String>> {
     Ok(ours.map(|entry| format!("{} {}", entry["verb"], entry["requestURI"])).collect())
 }
 
+/// A reading that began in the same millisecond as the write ended would have to be repeated, and that
+/// would cost each move seconds.
+pub async fn each_write_is_read_back_once() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let _replica = stage.replica("alone", None, Duration::from_secs(15))?;
+    let scene = stage.scene("read-back", 2, 1).await?;
+    scene.allocate(json!({ "reconcileInterval": 3600 })).await?;
+    for _ in 0..5 {
+        let from = scene.settled().await?[0];
+        let before = stage.cloud.memory().calls().len();
+        scene.cordon(from).await?;
+        scene.arrives(0, 3 - from).await?;
+        scene.uncordon(from).await?;
+        let calls: Vec<Verb> =
+            stage.cloud.memory().calls().split_off(before).iter().map(|c| c.verb).collect();
+        let written = [Verb::Preflight, Verb::Detach, Verb::Read, Verb::Attach, Verb::Read];
+        ensure!(calls == written, "{calls:?}");
+    }
+    scene.no_violations()
+}
+
 pub async fn at_rest_nothing_is_written_and_reads_are_batches() -> Result<()> {
     let stage = Stage::empty().await?;
     let replica = stage.replica("alone", None, Duration::from_secs(15))?;

@@ -188,6 +188,7 @@ fn on_other_clouds(cloud: Cloud) -> Vec<Test> {
 
 fn on_their_own() -> Vec<Test> {
     on_own_stage![
+        alone::each_write_is_read_back_once,
         alone::at_rest_nothing_is_written_and_reads_are_batches,
         alone::a_leader_that_stops_hands_over_and_nothing_moves,
         alone::a_leader_that_dies_in_the_middle_of_a_move_is_succeeded,

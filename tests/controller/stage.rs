@@ -351,6 +351,10 @@ impl Scene<'_> {
         self.patch_node(number, json!({ "spec": { "unschedulable": true } })).await
     }
 
+    pub async fn uncordon(&self, number: usize) -> Result<()> {
+        self.patch_node(number, json!({ "spec": { "unschedulable": null } })).await
+    }
+
     pub async fn taint(&self, number: usize, key: &str, effect: &str) -> Result<()> {
         self.patch_node(number, json!({ "spec": { "taints": [{ "key": key, "effect": effect }] } })).await
     }

@@ -7,6 +7,7 @@ mod doctor;
 mod rights;
 mod stage;
 mod story;
+mod top;
 
 use cluster::harness::Test;
 use std::process::ExitCode;
@@ -20,6 +21,9 @@ fn main() -> ExitCode {
             Test::new("doctor::an_empty_cluster_lacks_everything", |_| doctor::an_empty_cluster()),
             Test::new("rights::it_only_reads_and_takes_the_rights_that_are_documented", |_| {
                 rights::it_only_reads()
+            }),
+            Test::new("top::what_happens_is_seen_as_it_happens", |_| {
+                top::top_shows_what_happens_as_it_happens()
             }),
             Test::new("convert::legacy_files_become_files_that_apply", |_| convert::files()),
             Test::new("convert::completions_are_scripts_of_their_shells", |_| convert::completions()),

@@ -44,7 +44,11 @@ impl Health {
         if draining {
             text.push_str("[-] shutdown: draining\n");
         }
-        let ready = !draining && checks.values().all(Result::is_ok);
+        // The port is open before there is anything to ask about.
+        if checks.is_empty() {
+            text.push_str("[-] nothing has started yet\n");
+        }
+        let ready = !draining && !checks.is_empty() && checks.values().all(Result::is_ok);
         text.push_str(if ready { "ready\n" } else { "not ready\n" });
         (ready, text)
     }
@@ -129,7 +133,7 @@ mod tests {
     fn readiness_names_what_is_missing() {
         let shutdown = Shutdown::default();
         let health = Health::new(&shutdown);
-        assert!(health.readiness().0);
+        assert_eq!(health.readiness(), (false, "[-] nothing has started yet\nnot ready\n".to_owned()));
         let (index, certificates) = (health.check("index"), health.check("certificates"));
         certificates.ready();
         assert_eq!(

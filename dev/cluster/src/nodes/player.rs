@@ -19,6 +19,8 @@ use tokio_util::time::{DelayQueue, delay_queue};
 
 /// Requests under way at once; the API server refuses more than a few hundred.
 const CONCURRENCY: usize = 48;
+/// Kubelets do not beat in time: in each part of the period, a part of the nodes does.
+const SLICES: u32 = 20;
 const RETRY: Duration = Duration::from_millis(500);
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
@@ -89,7 +91,8 @@ impl Player {
     pub async fn run(mut self, mut commands: mpsc::UnboundedReceiver<(Command, oneshot::Sender<()>)>) {
         let mut node_events = std::pin::pin!(watch_nodes(self.client.clone()));
         let mut pod_events = std::pin::pin!(watch_pods(self.client.clone()));
-        let mut beat = tokio::time::interval(self.heartbeat);
+        let mut beats = tokio::time::interval(self.heartbeat / SLICES);
+        let mut beat: u32 = 0;
         let mut relisted_pods = HashSet::new();
         loop {
             tokio::select! {
@@ -108,7 +111,10 @@ impl Player {
                     self.perform(task);
                 }
                 Some(task) = self.failures.recv() => self.schedule(task, RETRY),
-                _ = beat.tick() => self.renew_leases(),
+                _ = beats.tick() => {
+                    beat = beat.wrapping_add(1);
+                    self.renew_leases(beat % SLICES);
+                }
             }
         }
     }
@@ -261,23 +267,32 @@ impl Player {
     }
 
     /// One heartbeat of every node that is not silent. A failure is not repeated: the next beat comes.
-    fn renew_leases(&self) {
+    fn renew_leases(&self, slice: u32) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), LEASE_NAMESPACE);
-        for (name, node) in &self.nodes {
+        for (name, node) in self.nodes.iter().filter(|(name, _)| slice_of(name) == slice) {
             let (Some(uid), true) = (&node.uid, node.health != Health::Silent) else {
                 continue;
             };
-            let patch = lease(name, uid, self.heartbeat);
+            let whole = lease(name, uid, self.heartbeat);
             let (leases, name, slots) = (leases.clone(), name.clone(), self.slots.clone());
             tokio::spawn(async move {
                 let _slot = slots.acquire().await;
-                let params = PatchParams::apply("test-kit").force();
-                if let Err(error) = leases.patch(&name, &params, &Patch::Apply(patch)).await {
+                let beat = json!({ "spec": whole["spec"] });
+                let mut renewed = leases.patch(&name, &PatchParams::default(), &Patch::Merge(beat)).await;
+                if matches!(&renewed, Err(kube::Error::Api(status)) if status.code == 404) {
+                    let params = PatchParams::apply("test-kit").force();
+                    renewed = leases.patch(&name, &params, &Patch::Apply(whole)).await;
+                }
+                if let Err(error) = renewed {
                     tracing::debug!(name, "heartbeat failed: {error}");
                 }
             });
         }
     }
+}
+
+fn slice_of(name: &str) -> u32 {
+    name.bytes().map(u32::from).sum::<u32>() % SLICES
 }
 
 impl PlayedNode {
