@@ -13,6 +13,7 @@ help: ## This list
 test: check control-plane ## Everything: format, lints, unit and property tests, tests on a real control plane
 	$(CARGO) test --workspace --test admission --test bed --test certs --test controller --test deploy --test monitoring --test plugin
 	dev/sim/truth/run
+	$(MAKE) --no-print-directory demo DEMO_ARGS=--once
 
 .PHONY: check
 check: fmt lint ## What needs no control plane

@@ -62,12 +62,22 @@ pub struct Index<'w> {
     /// Workloads that pods are of, in order, and their pods.
     pub workloads: Vec<(&'w WorkloadKey, Vec<PodEntry<'w>>)>,
     workload_numbers: FxHashMap<&'w WorkloadKey, usize>,
-    instances: FxHashMap<&'w str, &'w InstanceView>,
-    by_provider_id: FxHashMap<&'w str, usize>,
+    machines: Machines<'w>,
     /// What any status says of an address.
     records: FxHashMap<IpAddr, Vec<&'w IpStatus>>,
     /// Pods of a workload on a node that are not Succeeded or Failed.
     live: FxHashMap<(usize, usize), usize>,
+}
+
+/// Where a pod is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not scheduled yet.
+    Waiting,
+    /// On a node, and to stay.
+    Bound,
+    /// Told to go, or Succeeded or Failed.
+    Over,
 }
 
 /// A pod and the node it is on.
@@ -75,22 +85,20 @@ pub struct Index<'w> {
 pub struct PodEntry<'w> {
     pub uid: &'w str,
     pub pod: &'w Pod,
+    /// At hand: a look at each of twenty thousand pods is what a plan costs most.
+    pub phase: Phase,
     /// Index of its node, if it is bound and the node is there.
     pub node: Option<usize>,
 }
 
 impl<'w> Index<'w> {
     pub fn new(world: &'w World, now: Time) -> Self {
-        let instances = world.instances.iter().map(|(id, seen)| (id.as_str(), &seen.view)).collect();
-        let nodes: Vec<NodeEntry> =
-            world.nodes.iter().map(|(name, node)| entry(world, &instances, name, node)).collect();
-        // Two nodes with one provider ID cannot be; should they, the first by name counts.
-        let by_provider_id = nodes
+        let mut machines = machines(world);
+        let nodes: Vec<NodeEntry> = world
+            .nodes
             .iter()
             .enumerate()
-            .rev()
-            .filter(|(_, entry)| !entry.node.provider_id.is_empty())
-            .map(|(i, entry)| (entry.node.provider_id.as_str(), i))
+            .map(|(number, (name, node))| entry(world, &mut machines, number, name, node))
             .collect();
         let claims = claims(world, &nodes);
         let mut index = Self {
@@ -100,8 +108,7 @@ impl<'w> Index<'w> {
             claims,
             workloads: Vec::new(),
             workload_numbers: FxHashMap::default(),
-            instances,
-            by_provider_id,
+            machines,
             records: records(world),
             live: FxHashMap::default(),
         };
@@ -127,7 +134,12 @@ impl<'w> Index<'w> {
                 }
                 number
             });
-            self.workloads[number].1.push(PodEntry { uid, pod, node });
+            let phase = match pod {
+                Pod { finished: true, .. } | Pod { deleting: true, .. } => Phase::Over,
+                Pod { node: None, .. } => Phase::Waiting,
+                _ => Phase::Bound,
+            };
+            self.workloads[number].1.push(PodEntry { uid, pod, phase, node });
             if let (Some(node), false) = (node, pod.finished) {
                 *self.live.entry((number, node)).or_default() += 1;
             }
@@ -135,7 +147,7 @@ impl<'w> Index<'w> {
     }
 
     pub fn node_of_instance(&self, provider_id: &str) -> Option<usize> {
-        self.by_provider_id.get(provider_id).copied()
+        self.machines.get(provider_id).and_then(|machine| machine.node)
     }
 
     /// What any allocation's status says of an address.
@@ -158,7 +170,7 @@ impl<'w> Index<'w> {
     }
 
     pub fn instance(&self, provider_id: &str) -> &'w InstanceView {
-        self.instances.get(provider_id).copied().unwrap_or(&InstanceView::Unknown)
+        self.machines.get(provider_id).map_or(&InstanceView::Unknown, |machine| machine.view)
     }
 
     /// Why a node cannot take an address of a claim, apart from being taken.
@@ -187,15 +199,41 @@ fn records(world: &World) -> FxHashMap<IpAddr, Vec<&IpStatus>> {
     records
 }
 
-type Instances<'w> = FxHashMap<&'w str, &'w InstanceView>;
-
-fn entry<'w>(world: &'w World, instances: &Instances<'w>, name: &'w str, node: &'w Node) -> NodeEntry<'w> {
-    let zone = node.labels.zone();
-    let instance = instances.get(node.provider_id.as_str()).copied();
-    NodeEntry { name, node, zone, unfit: unfit(world, name, node, instance) }
+/// An instance, as far as the cloud or a node tells of it.
+struct Machine<'w> {
+    view: &'w InstanceView,
+    node: Option<usize>,
 }
 
-fn unfit(world: &World, name: &str, node: &Node, instance: Option<&InstanceView>) -> Option<Reason> {
+/// Instances by provider ID.
+type Machines<'w> = FxHashMap<&'w str, Machine<'w>>;
+
+fn machines(world: &World) -> Machines<'_> {
+    let mut machines = Machines::default();
+    machines.reserve(world.instances.len().max(world.nodes.len()));
+    let read =
+        world.instances.iter().map(|(id, seen)| (id.as_str(), Machine { view: &seen.view, node: None }));
+    machines.extend(read);
+    machines
+}
+
+fn entry<'w>(
+    world: &'w World,
+    machines: &mut Machines<'w>,
+    number: usize,
+    name: &'w str,
+    node: &'w Node,
+) -> NodeEntry<'w> {
+    let unread = Machine { view: &InstanceView::Unknown, node: None };
+    let machine = machines.entry(&node.provider_id).or_insert(unread);
+    // Two nodes with one provider ID cannot be; should they, the first by name counts.
+    if machine.node.is_none() && !node.provider_id.is_empty() {
+        machine.node = Some(number);
+    }
+    NodeEntry { name, node, zone: node.labels.zone(), unfit: unfit(world, name, node, machine.view) }
+}
+
+fn unfit(world: &World, name: &str, node: &Node, instance: &InstanceView) -> Option<Reason> {
     if node.deleting {
         Some(Reason::NodeLost)
     } else if select::out_of_service(node) {
@@ -210,10 +248,10 @@ fn unfit(world: &World, name: &str, node: &Node, instance: Option<&InstanceView>
         Some(Reason::OwnNode)
     } else {
         match instance {
-            Some(InstanceView::Running { refuses }) => refuses.as_ref().map(|(reason, _)| *reason),
-            Some(InstanceView::Stopped | InstanceView::NotFound) => Some(Reason::InstanceStopped),
+            InstanceView::Running { refuses } => refuses.as_ref().map(|(reason, _)| *reason),
+            InstanceView::Stopped | InstanceView::NotFound => Some(Reason::InstanceStopped),
             // What its interface holds has to be read before the first write.
-            Some(InstanceView::Unknown) | None => Some(Reason::CloudUnknown),
+            InstanceView::Unknown => Some(Reason::CloudUnknown),
         }
     }
 }

@@ -1,11 +1,9 @@
 //! Pods that are in the wrong place, and DaemonSet templates.
 
 use crate::decide::Planner;
-use crate::index::PodEntry;
+use crate::index::{Phase, PodEntry};
 use crate::slot::{Slot, State};
-use crate::{
-    Allocation, Eviction, InstanceView, Notice, Pod, Reason, TemplateChange, WorkloadKey, marks, select,
-};
+use crate::{Allocation, Eviction, InstanceView, Notice, Reason, TemplateChange, WorkloadKey, marks, select};
 use crds::{Mode, WorkloadKind};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,15 +18,17 @@ const REPLACED_SECONDS: i64 = 5 * 60;
 
 /// The allocations of a workload, by their index.
 type Owners<'w> = BTreeMap<&'w WorkloadKey, Vec<usize>>;
+/// Names of allocations.
+type Names<'w> = BTreeSet<&'w str>;
 
 pub fn plan(planner: &mut Planner<'_, '_>) {
-    let acting = owners(planner, true);
+    let (acting, passive) = (owners(planner, true), passive(planner));
     for (workload, claims) in &acting {
         if !planner.index.world.excluded_namespaces.contains(&workload.namespace) {
             let evictions = evictions(planner, workload, claims);
             planner.plan.evictions.extend(evictions);
             name_hanging(planner, workload, claims);
-            strand(planner, workload, claims);
+            strand(planner, workload, claims, &passive);
         }
     }
     for (workload, claims) in owners(planner, false) {
@@ -36,8 +36,8 @@ pub fn plan(planner: &mut Planner<'_, '_>) {
             would_evict(planner, workload, &claims);
         }
     }
-    strand_orphans(planner, &acting);
-    templates(planner, &acting);
+    strand_orphans(planner, &acting, &passive);
+    templates(planner, &acting, &passive);
 }
 
 fn owners<'w>(planner: &Planner<'_, 'w>, acting: bool) -> Owners<'w> {
@@ -157,8 +157,7 @@ fn is_misplaced(
     claims: &[usize],
     home: &FxHashSet<usize>,
 ) -> bool {
-    let pod = entry.pod;
-    if pod.node.is_none() || pod.finished || pod.deleting {
+    if entry.phase != Phase::Bound {
         return false;
     }
     let Some(node) = entry.node else { return true };
@@ -216,17 +215,19 @@ fn stopped(
 }
 
 /// A pod that was never scheduled and waits for an allocation that its workload does not have (any more).
-fn strand(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) {
-    let mut names: BTreeSet<&str> = claims.iter().map(|claim| planner.index.claims[*claim].name).collect();
-    names.extend(passive(planner));
+fn strand(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize], passive: &Names<'_>) {
+    let index = planner.index;
+    let awaited = |name: &String| {
+        passive.contains(name.as_str()) || claims.iter().any(|claim| index.claims[*claim].name == name)
+    };
     let mut waiting = 0;
-    for entry in planner.index.pods_of(workload).iter().filter(|entry| is_waiting(entry.pod)) {
+    for entry in index.pods_of(workload).iter().filter(|entry| entry.phase == Phase::Waiting) {
         let since = planner.notices.since(Notice::Unscheduled(entry.uid.to_owned()));
         let due = since.plus_seconds(UNSCHEDULED_SECONDS);
         planner.notices.wake(due);
-        waiting += usize::from(planner.index.now >= due);
+        waiting += usize::from(index.now >= due);
         let injected = entry.pod.injected.as_ref();
-        if injected.is_some_and(|injected| !injected.iter().any(|name| names.contains(name.as_str()))) {
+        if injected.is_some_and(|injected| !injected.iter().any(awaited)) {
             planner.plan.evictions.push(eviction(entry, Reason::Stranded));
         }
     }
@@ -237,27 +238,22 @@ fn strand(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize
 
 /// Allocations that are there and do not act, for want of a valid spec or by their mode: what waits for
 /// them may go on waiting.
-fn passive<'w>(planner: &Planner<'_, 'w>) -> BTreeSet<&'w str> {
+fn passive<'w>(planner: &Planner<'_, 'w>) -> Names<'w> {
     let allocations = planner.index.world.allocations.iter();
     let acts =
         |allocation: &Allocation| allocation.spec.as_ref().is_ok_and(|spec| spec.mode == Mode::Enforce);
     allocations.filter(|(_, allocation)| !acts(allocation)).map(|(name, _)| name.as_str()).collect()
 }
 
-fn is_waiting(pod: &Pod) -> bool {
-    pod.node.is_none() && !pod.finished && !pod.deleting
-}
-
 /// The same for workloads that no allocation refers to any more.
-fn strand_orphans(planner: &mut Planner<'_, '_>, owners: &Owners<'_>) {
-    let passive = passive(planner);
+fn strand_orphans(planner: &mut Planner<'_, '_>, owners: &Owners<'_>, passive: &Names<'_>) {
     for (workload, pods) in &planner.index.workloads {
         if owners.contains_key(workload)
             || planner.index.world.excluded_namespaces.contains(&workload.namespace)
         {
             continue;
         }
-        for entry in pods.iter().filter(|entry| is_waiting(entry.pod)) {
+        for entry in pods.iter().filter(|entry| entry.phase == Phase::Waiting) {
             let injected = entry.pod.injected.as_ref();
             if injected.is_some_and(|injected| !injected.iter().any(|name| passive.contains(name.as_str()))) {
                 planner.plan.evictions.push(eviction(entry, Reason::Stranded));
@@ -270,9 +266,8 @@ fn strand_orphans(planner: &mut Planner<'_, '_>, owners: &Owners<'_>) {
 
 /// DaemonSets get the requirement once a node of theirs is marked, and lose it with their last
 /// allocation.
-fn templates(planner: &mut Planner<'_, '_>, owners: &Owners<'_>) {
+fn templates(planner: &mut Planner<'_, '_>, owners: &Owners<'_>, passive: &Names<'_>) {
     let index = planner.index;
-    let passive = passive(planner);
     for (workload, object) in &index.world.workloads {
         if workload.kind != WorkloadKind::DaemonSet
             || index.world.excluded_namespaces.contains(&workload.namespace)

@@ -183,7 +183,7 @@ fn coloured(text: &str) -> Text<'static> {
             look = look_of(code);
             Span::styled(rest.to_owned(), look)
         });
-        Line::from_iter(spans.filter(|span| !span.content.is_empty()))
+        spans.filter(|span| !span.content.is_empty()).collect::<Line<'_>>()
     };
     text.lines().map(line).collect()
 }

@@ -12,7 +12,6 @@ use cluster::eventually;
 use serde_json::{Value, json};
 use sim::{Fault, On, Rule};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Instant;
 
 /// Alerts that nothing here brings about, and why; promtool has seen them fire.

@@ -5,7 +5,6 @@ use cluster::{Cluster, Process, eventually};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");

@@ -88,7 +88,8 @@ async fn main() -> ExitCode {
 
 async fn tell(cli: &Cli, screen: &Screen) -> Result<()> {
     let began = Instant::now();
-    let story = Story::begin(screen, &binary()?, cli.provider.into(), cli.speed).await?;
+    let binary = binary()?;
+    let story = Box::pin(Story::begin(screen, &binary, cli.provider.into(), cli.speed)).await?;
     acts::all(&story).await?;
     screen.say(&format!("The demo took {:.0} s.", began.elapsed().as_secs_f64()))?;
     if cli.stay {

@@ -34,10 +34,6 @@ impl Screen {
         Self(Arc::new(Mutex::new(Inner { terminal, table: Vec::new(), recorder })))
     }
 
-    pub fn is_live(&self) -> bool {
-        self.inner().terminal.is_some()
-    }
-
     /// Whether somebody looks on, now or later.
     pub fn is_watched(&self) -> bool {
         let inner = self.inner();
@@ -102,20 +98,22 @@ impl Screen {
     }
 
     /// Prints the table where it does not live anyway.
-    pub fn print_table(&self) -> Result<()> {
-        let lines = {
-            let inner = self.inner();
-            if inner.terminal.is_some() { Vec::new() } else { inner.table.clone() }
-        };
-        lines.iter().for_each(|line| println!("  {}", line.text));
-        Ok(())
+    pub fn print_table(&self) {
+        let inner = self.inner();
+        let lines = inner.table.iter().filter(|_| inner.terminal.is_none());
+        for line in lines.filter(|line| !line.text.is_empty()) {
+            println!("  {}", line.text);
+        }
     }
 
     /// The picture, if one was taken.
     pub fn finish(&self) -> Result<()> {
         let mut inner = self.inner();
-        if let Some(terminal) = &mut inner.terminal {
-            terminal.clear()?;
+        if let Some(mut terminal) = inner.terminal.take() {
+            // What comes next is printed below the table.
+            let below = terminal.get_frame().area().bottom().saturating_sub(1);
+            terminal.set_cursor_position((0, below))?;
+            println!();
         }
         inner.recorder.take().map_or(Ok(()), Recorder::finish)
     }

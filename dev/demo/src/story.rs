@@ -104,14 +104,9 @@ impl Story {
     /// Shows and runs our own binary, as administrator.
     pub async fn own(&self, args: &str) -> Result<String> {
         self.screen.command(&format!("ip-address-controller {args}"))?;
-        let said = self.quiet(args).await?;
+        let said = run(&self.binary, args, &self.ground).await?;
         self.screen.output(&said)?;
         Ok(said)
-    }
-
-    /// Runs it without a word.
-    pub async fn quiet(&self, args: &str) -> Result<String> {
-        run(&self.binary, args, &self.ground).await
     }
 
     pub async fn status(&self, allocation: &str) -> Result<NetIPAllocationStatus> {
@@ -127,6 +122,16 @@ impl Story {
         let nodes = nodes["items"].as_array().cloned().unwrap_or_default();
         let node = nodes.iter().find(|node| node["spec"]["providerID"] == hold.holder.as_str());
         Ok(node.and_then(|node| node["metadata"]["name"].as_str()).map(str::to_owned))
+    }
+
+    /// Waits until an address is on another node; which one?
+    pub async fn moved(&self, address: &str, from: &str) -> Result<String> {
+        eventually(&format!("{address} to leave {from}"), async || {
+            let to = self.holder(address).await?.context("it is on its way")?;
+            ensure!(to != from, "it is there: {:?}", self.status("voice").await?.ips);
+            Ok(to)
+        })
+        .await
     }
 
     /// Waits until an allocation is Ready, its addresses are on nodes by the cloud's word as by its status,
@@ -165,9 +170,12 @@ impl Story {
         Ok(ready.map(|pod| (text(&pod["metadata"]["name"]), text(&pod["spec"]["nodeName"]))).collect())
     }
 
-    /// Calls that changed something in the cloud, so far.
-    pub fn cloud_writes(&self) -> usize {
-        self.ground.sim.events(0).iter().filter(|event| event.mutating).count()
+    /// Calls so far that change something in the cloud: by whom, what, on what, and what was answered.
+    pub fn cloud_writes(&self) -> Vec<String> {
+        let writes = self.ground.sim.events(0).into_iter().filter(|event| event.mutating);
+        writes
+            .map(|e| format!("{} {} {} {:?} {:?}", e.caller, e.action, e.target, e.status, e.code))
+            .collect()
     }
 
     /// How to play on.

@@ -50,8 +50,10 @@ async fn look(client: &Client, namespace: &str) -> Result<Vec<Line>> {
     }
     lines.resize(usize::from(TABLE_LINES) - 3, Line::new(Tone::Told, ""));
     lines.push(addresses(&allocations.items));
-    let leader = leases.iter().find_map(|lease| lease.spec.as_ref()?.holder_identity.clone());
-    lines.push(Line::new(Tone::Told, format!("leader      {}", leader.unwrap_or_default())));
+    let leader = leases.iter().find_map(|lease| lease.spec.as_ref()?.holder_identity.as_deref());
+    // A replica's identity is its pod's name and something of its own.
+    let pod = leader.and_then(|leader| leader.split('_').next()).unwrap_or_default();
+    lines.push(Line::new(Tone::Told, format!("leader      {pod}")));
     lines.push(Line::new(Tone::Output, last_event(&events.items)));
     Ok(lines)
 }

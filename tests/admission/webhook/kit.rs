@@ -8,7 +8,6 @@ use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 /// Namespace of the webhook, and its service account.

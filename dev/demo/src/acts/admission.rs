@@ -11,8 +11,7 @@ pub async fn a_bad_manifest(story: &Story) -> Result<()> {
     screen.output(manifest)?;
     let said = story.ground.cluster.kubectl_with_input(&["apply", "-f", "-"], manifest).await?;
     ensure!(!said.success, "it was taken");
-    // "voice" holds the last of these addresses; the others are wrong by themselves.
-    let faults = ["spec.reservedIPs[0]", "spec.reservedIPs[1]", "spec.workloadRef.name", "spec.cloud.region"];
+    let faults = ["spec.reservedIPs[0]", "spec.reservedIPs[1]", "spec.workloadRef.kind", "spec.cloud.region"];
     for fault in faults {
         ensure!(said.stderr.contains(fault), "nothing is said of {fault}: {}", said.stderr);
     }

@@ -28,7 +28,7 @@ pub async fn an_allocation(story: &Story) -> Result<()> {
     ensure!(elsewhere["items"].as_array().map(Vec::len) == Some(running.len()), "there are other pods");
     screen.checked("its pods run on exactly these nodes: the webhook gave them the affinity")?;
     story.netip("status").await?;
-    screen.print_table()?;
+    screen.print_table();
     story.pause().await;
     Ok(())
 }

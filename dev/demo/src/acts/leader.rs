@@ -29,7 +29,8 @@ pub async fn killed(story: &Story) -> Result<()> {
     screen.checked(&format!("{} leads after {took:.1} s", standby.process.name()))?;
     story.settled("voice", "sip", 2).await?;
     story.settled("legacy-app-ips", "legacy-app", 1).await?;
-    ensure!(story.cloud_writes() == writes, "the hand-over moved something");
+    let since = story.cloud_writes().split_off(writes.len());
+    ensure!(since.is_empty(), "the hand-over changed something: {since:?}");
     screen.checked("nothing moved: not one call that changes anything went to the cloud")?;
     leader.process.spawn()?;
     leader.ready().await?;

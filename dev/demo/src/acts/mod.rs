@@ -19,7 +19,7 @@ pub async fn all(story: &Story) -> Result<()> {
     nodes::drained(story).await?;
     nodes::dead(story).await?;
     leader::killed(story).await?;
-    rotation.is_over(story).await?;
+    rotation.ends(story).await?;
     the_end(story).await
 }
 
@@ -32,5 +32,6 @@ async fn the_end(story: &Story) -> Result<()> {
     story
         .screen
         .checked(&format!("of {} writes that somebody made all the while, none failed", probe.answered))?;
-    story.screen.print_table()
+    story.screen.print_table();
+    Ok(())
 }
