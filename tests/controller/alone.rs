@@ -36,8 +36,9 @@ pub async fn each_write_is_read_back_once() -> Result<()> {
         scene.cordon(from).await?;
         scene.arrives(0, 3 - from).await?;
         scene.uncordon(from).await?;
-        let calls: Vec<Verb> =
-            stage.cloud.memory().calls().split_off(before).iter().map(|c| c.verb).collect();
+        // A node's own address comes back beside everything else.
+        let calls = stage.cloud.memory().calls().split_off(before).into_iter().map(|call| call.verb);
+        let calls: Vec<Verb> = calls.filter(|verb| *verb != Verb::Restore).collect();
         let written = [Verb::Preflight, Verb::Detach, Verb::Read, Verb::Attach, Verb::Read];
         ensure!(calls == written, "{calls:?}");
     }

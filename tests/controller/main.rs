@@ -85,6 +85,7 @@ fn main() -> ExitCode {
     all.extend(scenes(&Shared::new(Some(Cloud::Gcp))));
     all.extend(spoilt(&Shared::new(Some(Cloud::Gcp))));
     all.extend(throttled(&Shared::new(Some(Cloud::Gcp))));
+    all.extend(unreadable(&Shared::new(Some(Cloud::Gcp))));
     all.extend([Cloud::Aws, Cloud::Azure].into_iter().flat_map(on_other_clouds));
     all.extend(on_their_own());
     all.extend([Cloud::Gcp, Cloud::Aws, Cloud::Azure].map(|cloud| {
@@ -140,7 +141,6 @@ fn spoilt(shared: &Arc<Shared>) -> Vec<Test> {
         shared,
         release::deletion_while_an_attach_is_on_its_way_to_a_node_that_goes,
         release::a_cloud_that_refuses_everything_is_let_go_with_retain,
-        errors::an_unreadable_cloud_takes_no_marks_and_evicts_nobody,
         errors::each_class_of_error_at_each_step,
         errors::a_lost_reply_is_read_back_and_not_done_twice,
         errors::a_slow_cloud_holds_up_nobody_else,
@@ -154,12 +154,18 @@ fn throttled(shared: &Arc<Shared>) -> Vec<Test> {
     on_shared_stage![shared, errors::an_account_that_is_throttled_at_each_step_is_left_alone_and_then_served]
 }
 
+/// Scenes in which it tells nothing: of nobody's addresses.
+fn unreadable(shared: &Arc<Shared>) -> Vec<Test> {
+    on_shared_stage![shared, errors::an_unreadable_cloud_takes_no_marks_and_evicts_nobody]
+}
+
 /// All of these, and those that need no cloud.
 fn in_memory() -> Vec<Test> {
     let shared = Shared::new(None);
     let mut all = scenes(&shared);
     all.extend(spoilt(&shared));
     all.extend(throttled(&shared));
+    all.extend(unreadable(&shared));
     all.extend(on_shared_stage![
         shared,
         election::of_three_candidates_one_leads_and_each_takes_its_turn,

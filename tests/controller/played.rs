@@ -18,7 +18,7 @@ pub struct Script {
 }
 
 /// The same as a fault of the simulated GCP.
-fn on_the_wire(verb: Verb, address: IpAddr, nodes: &str, fault: Fault) -> (On, sim::Fault) {
+fn on_the_wire(verb: Verb, nodes: &str, fault: Fault) -> (On, sim::Fault) {
     let action = match verb {
         Verb::Attach => "instances.addAccessConfig",
         Verb::Detach => "instances.deleteAccessConfig",
@@ -26,24 +26,22 @@ fn on_the_wire(verb: Verb, address: IpAddr, nodes: &str, fault: Fault) -> (On, s
         Verb::Read => "addresses.aggregatedList",
         Verb::Restore => panic!("nobody spoils this"),
     };
-    let on = On { target: Some(nodes.to_owned()), ..On::action(sim::Cloud::Gcp, action) };
+    // A read is a list: it is spoilt for all that are in it.
+    let target = (verb != Verb::Read).then(|| nodes.to_owned());
+    let on = On { target, ..On::action(sim::Cloud::Gcp, action) };
     let error = |code: &str| sim::Fault::Error { code: code.to_owned(), message: None, status: None };
-    match (verb, fault) {
-        // Others have addresses in the same list: this one alone is not in it, and the list says so.
-        (Verb::Read, _) => {
-            let missing = vec![address.to_string()];
-            (On { target: None, ..on }, sim::Fault::PartialList { missing })
-        }
-        (_, Fault::LostReply) => (on, sim::Fault::LostReply),
-        (_, Fault::Delay(delay)) => (on, sim::Fault::Delay { seconds: delay.as_secs_f64() }),
-        (_, Fault::Error(class)) => match class {
-            Class::Throttled => (on, sim::Fault::Throttle { seconds: Some(1.0) }),
-            Class::Transient => (on, error("backendError")),
-            Class::Conflict => (on, error("resourceInUseByAnotherResource")),
-            Class::Denied => (on, error("forbidden")),
-            Class::Permanent | Class::Unsupported | Class::Fenced => (on, error("invalid")),
+    let fault = match fault {
+        Fault::LostReply => sim::Fault::LostReply,
+        Fault::Delay(delay) => sim::Fault::Delay { seconds: delay.as_secs_f64() },
+        Fault::Error(class) => match class {
+            Class::Throttled => sim::Fault::Throttle { seconds: Some(1.0) },
+            Class::Transient => error("backendError"),
+            Class::Conflict => error("resourceInUseByAnotherResource"),
+            Class::Denied => error("forbidden"),
+            Class::Permanent | Class::Unsupported | Class::Fenced => error("invalid"),
         },
-    }
+    };
+    (on, fault)
 }
 
 /// A cloud.
@@ -189,7 +187,7 @@ impl Played {
                 Script { verb, address, number: None }
             }
             Self::Sim { sim, .. } => {
-                let (on, fault) = on_the_wire(verb, address, nodes, fault);
+                let (on, fault) = on_the_wire(verb, nodes, fault);
                 let rule = Rule { on, skip: 0, times: u32::try_from(times).ok(), fault };
                 Script { verb, address, number: Some(sim.fault(rule)) }
             }

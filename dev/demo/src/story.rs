@@ -172,7 +172,8 @@ impl Story {
 
     /// Calls so far that change something in the cloud: by whom, what, on what, and what was answered.
     pub fn cloud_writes(&self) -> Vec<String> {
-        let writes = self.ground.sim.events(0).into_iter().filter(|event| event.mutating);
+        let calls = self.ground.sim.events(0).into_iter().filter(|event| event.kind == sim::Kind::Call);
+        let writes = calls.filter(|event| event.mutating);
         writes
             .map(|e| format!("{} {} {} {:?} {:?}", e.caller, e.action, e.target, e.status, e.code))
             .collect()
