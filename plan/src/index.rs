@@ -2,7 +2,7 @@
 
 use crate::parse::Spec;
 use crate::select::{self, Tolerated};
-use crate::{Allocation, InstanceView, Node, Pod, Reason, Time, WorkloadKey, World};
+use crate::{Allocation, InstanceView, Node, Pod, Reason, Time, WorkloadKey, World, marks};
 use crds::{CloudProvider, IpStatus, Mode, WorkloadKind};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -10,11 +10,16 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A node and what holds for it whatever allocation asks.
+/// A node and what holds for it whatever allocation asks. It is looked at once: nodes of a large cluster do
+/// not fit into the processor's caches, these entries do.
 pub struct NodeEntry<'w> {
     pub name: &'w str,
     pub node: &'w Node,
     pub zone: &'w str,
+    pub cloud: Option<CloudProvider>,
+    pub tainted: bool,
+    /// It has any of our marks.
+    pub marked: bool,
     /// Why it can take no address at all, if it can't.
     pub unfit: Option<Reason>,
 }
@@ -230,7 +235,22 @@ fn entry<'w>(
     if machine.node.is_none() && !node.provider_id.is_empty() {
         machine.node = Some(number);
     }
-    NodeEntry { name, node, zone: node.labels.zone(), unfit: unfit(world, name, node, machine.view) }
+    NodeEntry { unfit: unfit(world, name, node, machine.view), ..NodeEntry::new(name, node) }
+}
+
+impl<'w> NodeEntry<'w> {
+    /// What the node itself tells.
+    fn new(name: &'w str, node: &'w Node) -> Self {
+        Self {
+            name,
+            node,
+            zone: node.labels.zone(),
+            cloud: cloud_of(&node.provider_id),
+            tainted: !node.taints.is_empty(),
+            marked: marks::has_marks(node),
+            unfit: None,
+        }
+    }
 }
 
 fn unfit(world: &World, name: &str, node: &Node, instance: &InstanceView) -> Option<Reason> {
@@ -324,7 +344,7 @@ impl<'n, 'w> Pools<'n, 'w> {
             }
             None => (0..self.nodes.len()).filter(fits).collect(),
         };
-        let tainted = nodes.iter().any(|i| !self.nodes[*i].node.taints.is_empty());
+        let tainted = nodes.iter().any(|i| self.nodes[*i].tainted);
         let pool = Rc::new(Pool { number: self.made.len(), nodes, tainted });
         self.made.insert(key, pool.clone());
         pool
@@ -343,25 +363,25 @@ fn selected_but_first(spec: &Spec, entry: &NodeEntry) -> bool {
 }
 
 fn in_place(spec: &Spec, entry: &NodeEntry) -> bool {
-    of_cloud(spec.provider, &entry.node.provider_id)
+    entry.cloud == Some(spec.provider)
         && spec.region.as_ref().is_none_or(|region| entry.node.labels.region() == Some(region))
         && (spec.zones.is_empty() || spec.zones.iter().any(|zone| zone == entry.zone))
 }
 
-fn of_cloud(provider: CloudProvider, provider_id: &str) -> bool {
-    let scheme = match provider {
-        CloudProvider::Gcp => "gce://",
-        CloudProvider::Aws => "aws://",
-        CloudProvider::Azure => "azure://",
-    };
-    provider_id.starts_with(scheme)
+fn cloud_of(provider_id: &str) -> Option<CloudProvider> {
+    match provider_id.split_once("://")?.0 {
+        "gce" => Some(CloudProvider::Gcp),
+        "aws" => Some(CloudProvider::Aws),
+        "azure" => Some(CloudProvider::Azure),
+        _ => None,
+    }
 }
 
 /// Why a node is in nobody's pool.
 pub fn not_in_pool(spec: &Spec, entry: &NodeEntry) -> Reason {
     if !selected(spec, entry) {
         Reason::NodeNotSelected
-    } else if !of_cloud(spec.provider, &entry.node.provider_id) {
+    } else if entry.cloud != Some(spec.provider) {
         Reason::OtherCloud
     } else {
         Reason::OutsideZones
@@ -380,11 +400,7 @@ pub fn zone_of_instance(provider_id: &str) -> &str {
 /// The valid allocations that select alike, by name, and the nodes that they select: selector, cloud,
 /// region and zones; whether a node can take an address is another question.
 pub fn pools(world: &World) -> Vec<(Vec<&str>, Vec<&Node>)> {
-    let nodes: Vec<NodeEntry> = world
-        .nodes
-        .iter()
-        .map(|(name, node)| NodeEntry { name, node, zone: node.labels.zone(), unfit: None })
-        .collect();
+    let nodes: Vec<NodeEntry> = world.nodes.iter().map(|(name, node)| NodeEntry::new(name, node)).collect();
     let mut grouped: BTreeMap<usize, (Vec<&str>, Vec<&Node>)> = BTreeMap::new();
     for claim in claims(world, &nodes) {
         let group = grouped.entry(claim.pool.number);

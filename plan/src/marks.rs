@@ -20,7 +20,8 @@ pub fn is_home(node: &Node, allocation: &str) -> bool {
 /// Whether some node says that it holds an address.
 pub fn names(index: &Index<'_>, address: IpAddr) -> bool {
     let address = address.to_string();
-    index.nodes.iter().any(|entry| entry.node.reserved_ip.as_deref() == Some(address.as_str()))
+    let mut marked = index.nodes.iter().filter(|entry| entry.marked);
+    marked.any(|entry| entry.node.reserved_ip.as_deref() == Some(address.as_str()))
 }
 
 /// Whether a node has exactly these marks.
@@ -49,7 +50,7 @@ pub fn plan(planner: &mut Planner<'_, '_>) {
         let marks = wanted.get(&number).copied();
         let right = match marks {
             Some((allocation, address)) => has(entry.node, allocation, address),
-            None if !has_marks(entry.node) => true,
+            None if !entry.marked => true,
             None if leaving.contains(&number) => false,
             None => kept.contains(&number) || !ours(planner, number, &unsure),
         };
@@ -70,6 +71,7 @@ fn untouchable(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
         .nodes
         .iter()
         .enumerate()
+        .filter(|(_, entry)| entry.marked)
         .filter_map(|(number, entry)| Some((entry.node.reserved_ip.as_deref()?, number)))
         .collect();
     let mut kept = FxHashSet::default();
