@@ -58,8 +58,9 @@ fn filled_in(text: &str) -> String {
         ("PENDING-POD", POD),
         ("KEY=VALUE", "pool=stage"),
     ];
-    let fill =
-        |word: &str| names.iter().find(|(name, _)| *name == word).map_or(word, |(_, value)| value).to_owned();
+    let fill = |word: &str| {
+        names.iter().find(|(name, _)| *name == word).map_or(word, |(_, value)| *value).to_owned()
+    };
     // A word ends where no name can go on.
     let mut filled = String::new();
     let mut word = String::new();
@@ -140,7 +141,7 @@ pub async fn they_work(shared: Shared) -> Result<()> {
     ensure!(once.len() > 30, "only {} commands are run", once.len());
     let cluster = &stage.playground.cluster;
     stream::iter(once)
-        .map(async |command| {
+        .map(|command| async move {
             shell(cluster, &filled_in(&command.text)).await.map(drop).with_context(|| command.to_string())
         })
         .buffer_unordered(4)

@@ -67,7 +67,9 @@ pub async fn the_page_is_played() -> Result<()> {
     let calls = world.sim.events(0).last().map_or(0, |event| event.seq);
     let webhook = world.webhook("webhook").await?;
     let controller = world.controller("controller", &[]).await?;
-    let done = in_and_back(&world, &mut page, calls).await;
+    webhook.ready().await?;
+    controller.ready().await?;
+    let done = taken_over(&world, &mut page, calls).await;
     done.with_context(|| controller.process.log_tail())?;
     ensure!(self::pods(&world).await? == pods, "pods were made anew");
     // Going back: ours stop first, as the page's command would stop them in their Deployments.
@@ -77,7 +79,7 @@ pub async fn the_page_is_played() -> Result<()> {
 }
 
 /// From mode Plan to Ready, without a call that changes anything in the cloud.
-async fn in_and_back(world: &Playground, page: &mut Page, calls: u64) -> Result<()> {
+async fn taken_over(world: &Playground, page: &mut Page, calls: u64) -> Result<()> {
     eventually("the plan to be written", async || {
         let voice = world.json(&["get", "nia", "voice"]).await?;
         ensure!(voice["status"]["plan"].as_array().is_some_and(|plan| !plan.is_empty()), "{voice}");

@@ -92,6 +92,22 @@ impl Stage {
         Ok(())
     }
 
+    /// Waits until the API server is told to ask about pods of a namespace.
+    pub async fn watches(&self, namespace: &str) -> Result<()> {
+        eventually(&format!("pods of {namespace} to be asked about"), async || {
+            let configuration = self
+                .playground
+                .json(&["get", "mutatingwebhookconfiguration", "ip-address-controller"])
+                .await?;
+            let webhooks = configuration["webhooks"].as_array().context("no list")?;
+            let listed =
+                webhooks.iter().any(|webhook| webhook["namespaceSelector"].to_string().contains(namespace));
+            ensure!(listed, "{configuration}");
+            Ok(())
+        })
+        .await
+    }
+
     /// Waits until an allocation is Ready.
     pub async fn ready(&self, name: &str) -> Result<()> {
         let target = format!("nia/{name}");
@@ -121,9 +137,10 @@ pub async fn shell(cluster: &Cluster, line: &str) -> Result<String> {
     let ours = folder(Path::new(BINARY)).context("no folder")?;
     let kubectl = folder(cluster.kubectl_path()).context("no folder")?;
     // `grep` only picks lines, and may find none; otherwise all parts of a pipe have to work.
-    let script = match line.contains("| grep") {
-        true => format!("{line}\nexit ${{PIPESTATUS[0]}}"),
-        false => format!("set -o pipefail\n{line}"),
+    let script = if line.contains("| grep") {
+        format!("{line}\nexit ${{PIPESTATUS[0]}}")
+    } else {
+        format!("set -o pipefail\n{line}")
     };
     let output = Command::new("bash")
         .args(["-c", &script])

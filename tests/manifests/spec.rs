@@ -16,8 +16,8 @@ stay editable and deletable.
 /// The page.
 pub fn page() -> String {
     let manifests = crds::manifests();
-    let [manifest] = manifests.as_slice() else { unreachable!("one kind, one page") };
-    let yaml = manifest.to_yaml().expect("printable");
+    assert!(manifests.len() == 1, "one kind, one page");
+    let yaml = manifests[0].to_yaml().expect("printable");
     let crd: Value = serde_saphyr::from_str(&yaml).expect("YAML");
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
     let mut page = HEAD.to_owned();
@@ -26,7 +26,9 @@ pub fn page() -> String {
     );
     fields("", &schema["spec"], &mut |path, field, required| {
         let limits = limits(field, required);
-        let default = field.get("default").map_or_else(String::new, |value| format!("`{}`", plain(value)));
+        // Of an object the fields say theirs.
+        let default = field.get("default").filter(|value| !value.is_object());
+        let default = default.map_or_else(String::new, |value| format!("`{}`", plain(value)));
         row(&mut page, &[&code(path), &kind(field), &default, &limits, &description(field)]);
     });
     page.push_str(
