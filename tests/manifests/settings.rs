@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 const HEAD: &str = "# Settings
 
-Every setting is a flag with an environment variable of the same meaning; the flag wins. Made from the command line's \
+Settings are flags, most of them with an environment variable of the same meaning; the flag wins. Made from the command line's \
 definition by `make generate`; `--help` says the same.
 
 With the chart, set values ([the chart's README](../deploy/chart/README.md)); `extraEnv` takes the rest.
