@@ -4,7 +4,7 @@ use crate::pages::{self, Command, ROOT, program};
 use crate::stage::{self, ADDRESS, ALLOCATION, BINARY, NODE, POD, Shared, shell};
 use anyhow::{Context as _, Result, bail, ensure};
 use cluster::Cluster;
-use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use futures::stream::{self, StreamExt as _};
 use std::collections::BTreeSet;
 use std::process;
 
@@ -140,13 +140,17 @@ pub async fn they_work(shared: Shared) -> Result<()> {
     let once: Vec<_> = ours.filter(|command| seen.insert(command.text.clone())).collect();
     ensure!(once.len() > 30, "only {} commands are run", once.len());
     let cluster = &stage.playground.cluster;
-    stream::iter(once)
+    let faults: Vec<String> = stream::iter(once)
         .map(|command| async move {
-            shell(cluster, &filled_in(&command.text)).await.map(drop).with_context(|| command.to_string())
+            let done = shell(cluster, &filled_in(&command.text)).await;
+            done.err().map(|error| format!("{command}\n  {error:#}"))
         })
         .buffer_unordered(4)
-        .try_collect::<()>()
-        .await
+        .filter_map(|fault| async { fault })
+        .collect()
+        .await;
+    ensure!(faults.is_empty(), "{}", faults.join("\n"));
+    Ok(())
 }
 
 /// docs/install.md from top to bottom, as far as it goes without Helm, a registry and kubelets.
