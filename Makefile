@@ -11,8 +11,9 @@ help: ## This list
 
 .PHONY: test
 test: check control-plane ## Everything: format, lints, unit and property tests, tests on a real control plane
-	$(CARGO) test --workspace --test admission --test bed --test certs --test controller --test deploy --test monitoring --test plugin
+	$(CARGO) test --workspace --test admission --test bed --test certs --test controller --test deploy --test docs --test monitoring --test plugin
 	dev/sim/truth/run
+	$(MAKE) --no-print-directory docs
 	$(MAKE) --no-print-directory demo DEMO_ARGS=--once
 
 .PHONY: check
@@ -35,6 +36,10 @@ control-plane: ## Gets etcd, kube-apiserver & co. into the cache (minutes, the f
 .PHONY: prometheus
 prometheus: ## Gets Prometheus and promtool into the cache (Debian's package, not installed)
 	@dev/prometheus/ensure
+
+.PHONY: docs
+docs: ## The documentation as a searchable site, in site/; fails on broken links
+	@docs/site/build
 
 .PHONY: demo
 demo: control-plane ## An installation's life, played and told; DEMO_ARGS="--stay --provider aws --speed 2"
@@ -77,9 +82,8 @@ bench-controller: control-plane ## How fast the controller reacts, beside a bare
 
 .PHONY: bench-webhook
 bench-webhook: control-plane ## What an admission request costs, beside a server of fixed bytes on the same TLS stack
-	$(CARGO) build --release --workspace --example bench_webhook
-	"$${CARGO_TARGET_DIR:-target}/release/examples/bench_webhook"
-	"$${CARGO_TARGET_DIR:-target}/release/examples/bench_webhook" --cluster
+	$(CARGO) bench --workspace --bench webhook
+	$(CARGO) bench --workspace --bench webhook -- --cluster
 
 .PHONY: fuzz
 fuzz: ## Fuzzes review bytes and the affinity patch, a minute each (nightly; installs cargo-fuzz if it is missing)

@@ -4,6 +4,9 @@
 
 mod chart;
 mod monitoring;
+mod roles;
+mod settings;
+mod spec;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,6 +19,9 @@ fn generated() -> Vec<(String, String)> {
         crds.iter().map(|m| (format!("crds/{}", m.file), m.to_yaml().expect("printable"))).collect();
     files.push(("docs/reasons.md".to_owned(), reasons()));
     files.push(("docs/metrics.md".to_owned(), metrics()));
+    files.push(("docs/spec.md".to_owned(), spec::page()));
+    files.push(("docs/settings.md".to_owned(), settings::page()));
+    files.push(("docs/roles.md".to_owned(), roles::page(Path::new(env!("CARGO_MANIFEST_DIR")))));
     files.extend(configurations());
     files.extend(monitoring::generated());
     let chart = chart::files(Path::new(env!("CARGO_MANIFEST_DIR")), &files);

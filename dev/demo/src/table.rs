@@ -104,7 +104,9 @@ fn addresses(allocations: &[NetIPAllocation]) -> Line {
         let place = ip.node.as_deref().unwrap_or("-");
         let moving = ip.operation.as_ref().and_then(|operation| operation.to.as_deref());
         let way = moving.filter(|to| *to != place).map(|to| format!(" → {to}")).unwrap_or_default();
-        format!("{} {place}{way} ({})", ip.address, ip.reason.as_deref().unwrap_or_default())
+        let reason = ip.reason.as_deref().filter(|reason| !["Attached", "Adopted"].contains(reason));
+        let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+        format!("{} {place}{way}{reason}", ip.address)
     });
     Line::new(Tone::Told, format!("addresses   {}", each.collect::<Vec<_>>().join("   ")))
 }
