@@ -34,7 +34,7 @@ pub enum Verb {
 }
 
 /// What goes wrong with a call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Fault {
     /// Nothing happens, and this is said.
     Error(Class),
