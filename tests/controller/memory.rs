@@ -170,7 +170,7 @@ impl Memory {
         };
         let script = state.scripts.iter_mut().find(|script| matches(script))?;
         script.times -= 1;
-        Some(script.fault.clone())
+        Some(script.fault)
     }
 
     /// The addresses that scripts for such calls are about.
