@@ -89,7 +89,8 @@ bench-webhook: control-plane ## What an admission request costs, beside a server
 fuzz: ## Fuzzes review bytes and the affinity patch, a minute each (nightly; installs cargo-fuzz if it is missing)
 	command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	for target in review affinity; do \
-	  RUSTUP_TOOLCHAIN=nightly cargo fuzz run -s none $$target -- -max_total_time=60 -max_len=16384 || exit 1; \
+	  mkdir -p fuzz/target/found/$$target; \
+	  RUSTUP_TOOLCHAIN=nightly cargo fuzz run -s none $$target fuzz/target/found/$$target fuzz/corpus/$$target -- -max_total_time=60 -max_len=16384 || exit 1; \
 	done
 
 .PHONY: deny
