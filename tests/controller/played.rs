@@ -113,17 +113,7 @@ impl Played {
 
     /// How another process reaches it; `caller` is the name that the simulator knows it by.
     pub fn environment(&self, caller: &str) -> Vec<(&'static str, String)> {
-        let sim = self.simulator();
-        let as_caller = |url: String| format!("{url}/as/{caller}");
-        vec![
-            ("GCP_COMPUTE_ENDPOINT", as_caller(sim.gcp_url())),
-            ("GCP_CREDENTIALS", "anonymous".to_owned()),
-            ("AWS_ENDPOINT_URL_EC2", as_caller(sim.aws_url())),
-            ("AWS_ACCESS_KEY_ID", caller.to_owned()),
-            ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
-            ("AZURE_ARM_ENDPOINT", as_caller(sim.azure_url())),
-            ("AZURE_CREDENTIALS", "anonymous".to_owned()),
-        ]
+        self.simulator().environment(caller)
     }
 
     pub fn add_address(&self, address: IpAddr) -> Result<()> {

@@ -4,6 +4,7 @@
 use crate::stage::{Stage, is_in_the_docs, netip};
 use anyhow::{Context as _, Result, ensure};
 use cluster::eventually;
+use playground::is_ready;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tokio::process::Command;
@@ -47,9 +48,7 @@ fn allocation(name: &str, addresses: &[&str], workload: &Value) -> Value {
 async fn pod_on(stage: &Stage, pod: &str, node: &str) -> Result<()> {
     eventually(&format!("{pod} to be Ready on {node}"), async || {
         let object = stage.json(&["get", "pod", "-n", "demo", pod]).await?;
-        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let ready = conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
-        ensure!(ready && object["spec"]["nodeName"] == node, "{object}");
+        ensure!(is_ready(&object) && object["spec"]["nodeName"] == node, "{object}");
         Ok(())
     })
     .await
@@ -58,9 +57,7 @@ async fn pod_on(stage: &Stage, pod: &str, node: &str) -> Result<()> {
 async fn ready(stage: &Stage, name: &str, attached: usize) -> Result<()> {
     eventually(&format!("{name} to be Ready"), async || {
         let object = stage.json(&["get", "nia", name]).await?;
-        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let ready = conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
-        ensure!(ready && object["status"]["attached"] == attached, "{object}");
+        ensure!(is_ready(&object) && object["status"]["attached"] == attached, "{object}");
         Ok(())
     })
     .await

@@ -32,7 +32,7 @@ pub use control_plane::{Cluster, ClusterBuilder, KubectlOutput};
 pub use nodes::{NodeSpec, Nodes, Provider};
 pub use ports::free as free_port;
 pub use process::{Process, Program, Reaper};
-pub use wait::eventually;
+pub use wait::{eventually, interrupted};
 
 /// Logs to standard error what `RUST_LOG` asks for; nothing, if it asks for nothing: failed probes of
 /// servers that are just starting are no news.

@@ -3,11 +3,10 @@
 mod bench;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand, ValueEnum};
-use cluster::{Cluster, NodeSpec, Provider, Version};
+use clap::{Parser, Subcommand};
+use cluster::{Cluster, NodeSpec, Provider, Version, interrupted};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// A real Kubernetes control plane on this machine, with simulated nodes.
 #[derive(Parser)]
@@ -25,8 +24,8 @@ enum Command {
         #[arg(long, default_value_t = 3)]
         nodes: usize,
         /// Cloud that the nodes pretend to be of
-        #[arg(long, value_enum, default_value_t = Cloud::Gcp)]
-        provider: Cloud,
+        #[arg(long, value_enum, default_value_t = Provider::Gcp)]
+        provider: Provider,
         /// Run the API server of the oldest supported Kubernetes version
         #[arg(long)]
         oldest: bool,
@@ -45,23 +44,6 @@ enum Command {
     },
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Cloud {
-    Gcp,
-    Aws,
-    Azure,
-}
-
-impl From<Cloud> for Provider {
-    fn from(cloud: Cloud) -> Self {
-        match cloud {
-            Cloud::Gcp => Self::Gcp,
-            Cloud::Aws => Self::Aws,
-            Cloud::Azure => Self::Azure,
-        }
-    }
-}
-
 #[tokio::main]
 async fn main() -> ExitCode {
     cluster::init_logging();
@@ -69,7 +51,7 @@ async fn main() -> ExitCode {
         match Cli::parse().command {
             Command::Up { nodes, provider, oldest, node_grace } => {
                 let version = if oldest { Version::Oldest } else { Version::Newest };
-                up(version, provider.into(), nodes, Duration::from_secs(node_grace)).await
+                up(version, provider, nodes, Duration::from_secs(node_grace)).await
             }
             Command::Bench { nodes, pods } => bench::run(nodes, pods).await,
         }
@@ -86,17 +68,6 @@ async fn main() -> ExitCode {
             eprintln!("removing the cluster");
             ExitCode::SUCCESS
         }
-    }
-}
-
-/// Ctrl-C, or the SIGTERM of `kill` and `timeout`.
-async fn interrupted() {
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
-            _ = terminate.recv() => {}
-        },
-        Err(_) => drop(tokio::signal::ctrl_c().await),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// How long a test waits for something that takes seconds: long enough for a machine that does ten
 /// other things, since it is only paid when the test fails.
@@ -19,5 +20,16 @@ pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Result<T>
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
+    }
+}
+
+/// Ctrl-C, or the SIGTERM of `kill` and `timeout`.
+pub async fn interrupted() {
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        },
+        Err(_) => drop(tokio::signal::ctrl_c().await),
     }
 }

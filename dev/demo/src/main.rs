@@ -9,15 +9,14 @@ mod story;
 mod table;
 
 use anyhow::{Context as _, Result};
-use clap::{Parser, ValueEnum};
-use cluster::Provider;
+use clap::Parser;
+use cluster::{Provider, interrupted};
 use record::Recorder;
 use screen::Screen;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use story::Story;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Plays an installation's life on this machine: a real control plane, simulated nodes and a simulated
 /// cloud, two replicas each of the real controller and webhook. Nothing outside this machine is touched.
@@ -31,31 +30,14 @@ struct Cli {
     #[arg(long)]
     stay: bool,
     /// The cloud that is simulated
-    #[arg(long, value_enum, default_value_t = Cloud::Gcp)]
-    provider: Cloud,
+    #[arg(long, value_enum, default_value_t = Provider::Gcp)]
+    provider: Provider,
     /// How fast it is told: 2 is twice as fast. Where there is no terminal nothing waits for a reader
     #[arg(long, default_value_t = 1.0, value_parser = speed)]
     speed: f64,
     /// Write an animated picture (SVG) of it
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Cloud {
-    Gcp,
-    Aws,
-    Azure,
-}
-
-impl From<Cloud> for Provider {
-    fn from(cloud: Cloud) -> Self {
-        match cloud {
-            Cloud::Gcp => Self::Gcp,
-            Cloud::Aws => Self::Aws,
-            Cloud::Azure => Self::Azure,
-        }
-    }
 }
 
 fn speed(text: &str) -> Result<f64, String> {
@@ -89,7 +71,7 @@ async fn main() -> ExitCode {
 async fn tell(cli: &Cli, screen: &Screen) -> Result<()> {
     let began = Instant::now();
     let binary = binary()?;
-    let story = Box::pin(Story::begin(screen, &binary, cli.provider.into(), cli.speed)).await?;
+    let story = Box::pin(Story::begin(screen, &binary, cli.provider, cli.speed)).await?;
     acts::all(&story).await?;
     screen.say(&format!("The demo took {:.0} s.", began.elapsed().as_secs_f64()))?;
     if cli.stay {
@@ -110,15 +92,4 @@ fn binary() -> Result<PathBuf> {
         binary.display()
     );
     Ok(binary)
-}
-
-/// Ctrl-C, or the SIGTERM of `kill` and `timeout`.
-async fn interrupted() {
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
-            _ = terminate.recv() => {}
-        },
-        Err(_) => drop(tokio::signal::ctrl_c().await),
-    }
 }

@@ -162,11 +162,9 @@ impl Story {
         let pods = self.ground.json(&["get", "pods", "-n", NAMESPACE, "-l", &format!("app={app}")]).await?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let pods = pods["items"].as_array().cloned().unwrap_or_default();
-        let ready = pods.iter().filter(|pod| {
-            let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            pod["metadata"]["deletionTimestamp"].is_null()
-                && conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
-        });
+        let ready = pods
+            .iter()
+            .filter(|pod| pod["metadata"]["deletionTimestamp"].is_null() && playground::is_ready(pod));
         Ok(ready.map(|pod| (text(&pod["metadata"]["name"]), text(&pod["spec"]["nodeName"]))).collect())
     }
 

@@ -17,6 +17,12 @@ use std::path::{Path, PathBuf};
 pub const NAMESPACE: &str = "ip-address-controller";
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
+/// Whether an object, as `kubectl -o json` prints it, has the condition Ready.
+pub fn is_ready(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
+}
+
 /// The cluster, the cloud, and what is needed to start processes of ours.
 pub struct Playground {
     /// The control plane with its simulated nodes.
@@ -62,9 +68,7 @@ impl Playground {
         self.cluster.nodes().create(spec).await?;
         eventually(&format!("{name} to take pods"), async || {
             let node = self.json(&["get", "node", name]).await?;
-            let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let ready = conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
-            ensure!(ready && node["spec"].get("taints").is_none(), "it does not yet: {node}");
+            ensure!(is_ready(&node) && node["spec"].get("taints").is_none(), "it does not yet: {node}");
             Ok(())
         })
         .await
@@ -79,17 +83,8 @@ impl Playground {
     /// A replica of the controller, as a pod of that name runs it. The usual lease, unless `more` says
     /// otherwise: on a busy machine a short one may be lost, and then the process ends.
     pub async fn controller(&self, name: &str, more: &[(&str, &str)]) -> Result<Replica> {
-        let as_caller = |url: String| format!("{url}/as/{name}");
-        let mut env = vec![
-            ("POD_NAME", name.to_owned()),
-            ("GCP_COMPUTE_ENDPOINT", as_caller(self.sim.gcp_url())),
-            ("GCP_CREDENTIALS", "anonymous".to_owned()),
-            ("AWS_ENDPOINT_URL_EC2", as_caller(self.sim.aws_url())),
-            ("AWS_ACCESS_KEY_ID", name.to_owned()),
-            ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
-            ("AZURE_ARM_ENDPOINT", as_caller(self.sim.azure_url())),
-            ("AZURE_CREDENTIALS", "anonymous".to_owned()),
-        ];
+        let mut env = vec![("POD_NAME", name.to_owned())];
+        env.extend(self.sim.environment(name));
         env.extend(more.iter().map(|(key, value)| (*key, (*value).to_owned())));
         self.replica(name, "controller", "ip-address-controller", env).await
     }

@@ -98,6 +98,21 @@ impl Sim {
         format!("http://{}", self.admin)
     }
 
+    /// What a process of ours needs in its environment to call these instead of the clouds; `caller` is the
+    /// name that events know it by.
+    pub fn environment(&self, caller: &str) -> Vec<(&'static str, String)> {
+        let as_caller = |url: String| format!("{url}/as/{caller}");
+        vec![
+            ("GCP_COMPUTE_ENDPOINT", as_caller(self.gcp_url())),
+            ("GCP_CREDENTIALS", "anonymous".to_owned()),
+            ("AWS_ENDPOINT_URL_EC2", as_caller(self.aws_url())),
+            ("AWS_ACCESS_KEY_ID", caller.to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
+            ("AZURE_ARM_ENDPOINT", as_caller(self.azure_url())),
+            ("AZURE_CREDENTIALS", "anonymous".to_owned()),
+        ]
+    }
+
     /// Adds a fault and gives its number.
     pub fn fault(&self, rule: Rule) -> u64 {
         self.shared.lock().faults.add(rule)

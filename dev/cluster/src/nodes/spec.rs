@@ -5,7 +5,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Clouds whose provider IDs nodes can have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 #[allow(missing_docs)]
 pub enum Provider {
     #[default]
