@@ -4,7 +4,6 @@
 // Clippy takes only what has `#[test]` for a test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod balancer;
 mod damage;
 mod files;
 mod kit;

@@ -81,7 +81,8 @@ impl Replica {
 
     pub async fn join_with(scene: &Scene, options: Options) -> Result<Self> {
         let replica = Self::start(scene.client.clone(), options).await?;
-        scene.balancer.join(replica.address, replica.health.clone());
+        let health = replica.health.clone();
+        scene.balancer.join(replica.address, move || std::future::ready(health.readiness().0));
         Ok(replica)
     }
 

@@ -1,6 +1,5 @@
 //! One test's own part of the shared cluster: namespace, rights, configurations, balancer.
 
-use crate::balancer::Balancer;
 use crate::replica::Options;
 use anyhow::{Context as _, Result};
 use certs::{Contents, Kind, Lifetimes, Source, Target};
@@ -10,6 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use playground::Balancer;
 use serde_json::{Value, json};
 use std::time::Duration;
 use webhook::server::Limits;

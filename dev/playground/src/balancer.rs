@@ -2,21 +2,27 @@
 
 use anyhow::Result;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Ports of a replica: the one that serves, the one that tells its health.
-type Backends = Arc<Mutex<Vec<(u16, u16)>>>;
+/// Whether a replica is ready, asked for each connection. A real Service knows from the kubelet's probes.
+type Probe = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
+
+/// Backends, in the order in which they joined.
+type Backends = Arc<Mutex<Vec<(SocketAddr, Probe)>>>;
 
 /// One address in front of all replicas.
 pub struct Balancer {
+    /// The address.
     pub address: SocketAddr,
     backends: Backends,
     accepting: JoinHandle<()>,
 }
 
 impl Balancer {
+    /// Listens on a free port of loopback.
     pub async fn start() -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -25,8 +31,13 @@ impl Balancer {
         Ok(Self { address, backends, accepting })
     }
 
-    pub fn join(&self, serves: u16, health: u16) {
-        self.backends.lock().unwrap_or_else(PoisonError::into_inner).push((serves, health));
+    /// Adds a replica.
+    pub fn join<R>(&self, address: SocketAddr, is_ready: impl Fn() -> R + Send + Sync + 'static)
+    where
+        R: Future<Output = bool> + Send + 'static,
+    {
+        let probe: Probe = Arc::new(move || Box::pin(is_ready()));
+        self.backends.lock().unwrap_or_else(PoisonError::into_inner).push((address, probe));
     }
 }
 
@@ -38,28 +49,23 @@ impl Drop for Balancer {
 
 async fn accept(listener: TcpListener, backends: Backends) {
     let mut turn = 0;
-    while let Ok((mut caller, _)) = listener.accept().await {
-        let mut backends = backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    while let Ok((caller, _)) = listener.accept().await {
+        let backends = backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
         turn += 1;
-        let first = turn % backends.len().max(1);
-        backends.rotate_left(first);
-        tokio::spawn(async move {
-            let Some(mut backend) = connect(&backends).await else { return };
-            let _ = (caller.set_nodelay(true), backend.set_nodelay(true));
-            let _ = tokio::io::copy_bidirectional(&mut caller, &mut backend).await;
-        });
+        tokio::spawn(carry(caller, backends, turn));
     }
 }
 
-/// The first that is ready. A real Service knows from the kubelet's probes; this one asks.
-async fn connect(backends: &[(u16, u16)]) -> Option<TcpStream> {
-    for (serves, health) in backends {
-        let ready = reqwest::get(format!("http://127.0.0.1:{health}/readyz")).await;
-        if ready.is_ok_and(|answer| answer.status().is_success())
-            && let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, *serves)).await
-        {
-            return Some(stream);
+/// One connection, to one of those that are ready; one that says so and does not answer is not made up for.
+async fn carry(mut caller: TcpStream, backends: Vec<(SocketAddr, Probe)>, turn: usize) {
+    let mut ready = Vec::new();
+    for (address, is_ready) in backends {
+        if is_ready().await {
+            ready.push(address);
         }
     }
-    None
+    let Some(backend) = ready.get(turn % ready.len().max(1)) else { return };
+    let Ok(mut backend) = TcpStream::connect(backend).await else { return };
+    let _ = (caller.set_nodelay(true), backend.set_nodelay(true));
+    let _ = tokio::io::copy_bidirectional(&mut caller, &mut backend).await;
 }

@@ -4,13 +4,14 @@
 mod balancer;
 mod replica;
 
+pub use balancer::Balancer;
 pub use replica::Replica;
 
 use anyhow::{Context as _, Result, ensure};
-use balancer::Balancer;
 use cluster::{Cluster, NodeSpec, Provider, eventually};
 use serde_json::Value;
 use sim::{Sim, World};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 /// Where an installation lives.
@@ -98,7 +99,8 @@ impl Playground {
             ("WEBHOOK_DRAIN_SECONDS", "1".to_owned()),
         ];
         let replica = self.replica(name, "webhook", "ip-address-controller-webhook", env).await?;
-        self.service.join(port, replica.health);
+        let health = replica.health;
+        self.service.join((Ipv4Addr::LOCALHOST, port).into(), move || replica::says_ready(health));
         Ok(replica)
     }
 

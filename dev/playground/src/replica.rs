@@ -13,6 +13,12 @@ pub struct Replica {
     pub metrics: u16,
 }
 
+/// Whether the process with that health port says that it is ready.
+pub async fn says_ready(health: u16) -> bool {
+    let answer = reqwest::get(format!("http://127.0.0.1:{health}/readyz")).await;
+    answer.is_ok_and(|answer| answer.status().is_success())
+}
+
 impl Replica {
     /// Waits until it says that it is ready.
     pub async fn ready(&self) -> Result<()> {
