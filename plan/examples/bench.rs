@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const LARGEST: usize = 5_000;
+const SIZES: [usize; 3] = [50, 500, LARGEST];
 const NOW: Time = Time(1_700_000_000_000);
 
 /// Its name, and how it differs from a world at rest.
@@ -42,7 +43,6 @@ impl Size {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // node counts are small
 fn main() {
     println!(
         "{:<28} {:>6} {:>10} {:>10} {:>12} {:>12} {:>14}",
@@ -72,24 +72,30 @@ fn main() {
         }),
     ];
     for (name, change) in situations {
-        let mut first = 0.0;
-        for nodes in [50, 500, LARGEST] {
-            let mut worlds: Vec<World> = (0..LARGEST / nodes).map(|_| world(&Size::scaled(nodes))).collect();
-            worlds.iter_mut().for_each(change);
-            let allocations = allocations_of_a_plan(&worlds[0]);
-            let per_node = |time: Duration| time.as_secs_f64() * 1e6 / nodes as f64;
-            let (cold, hot) = (measure(&worlds), measure(&worlds[..1]));
-            if nodes == 50 {
-                first = per_node(cold);
-            }
-            println!(
-                "{name:<28} {nodes:>6} {:>10.3} {:>10.2} {allocations:>12} {:>12.2} {:>14.2}",
-                cold.as_secs_f64() * 1e3,
-                per_node(cold),
-                per_node(cold) / first,
-                per_node(hot),
-            );
-        }
+        report(name, change);
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // node counts are small
+fn report(name: &str, change: fn(&mut World)) {
+    let worlds_of = |nodes: usize| -> Vec<World> {
+        let mut worlds: Vec<World> = (0..LARGEST / nodes).map(|_| world(&Size::scaled(nodes))).collect();
+        worlds.iter_mut().for_each(change);
+        worlds
+    };
+    let worlds = SIZES.map(worlds_of);
+    let cold = measure(&worlds.each_ref().map(Vec::as_slice));
+    let hot = worlds.each_ref().map(|worlds| measure(&[&worlds[..1]])[0]);
+    let per_node = |size: usize, time: Duration| time.as_secs_f64() * 1e6 / SIZES[size] as f64;
+    for (size, nodes) in SIZES.into_iter().enumerate() {
+        println!(
+            "{name:<28} {nodes:>6} {:>10.3} {:>10.2} {:>12} {:>12.2} {:>14.2}",
+            cold[size].as_secs_f64() * 1e3,
+            per_node(size, cold[size]),
+            allocations_of_a_plan(&worlds[size][0]),
+            per_node(size, cold[size]) / per_node(0, cold[0]),
+            per_node(size, hot[size]),
+        );
     }
 }
 
@@ -101,18 +107,26 @@ fn allocations_of_a_plan(world: &World) -> usize {
     allocations
 }
 
-/// The median time of a plan, over many rounds through these worlds.
-fn measure(worlds: &[World]) -> Duration {
-    let round = || {
+/// The median time of a plan for each kind of world, over many rounds. They take turns, so that whatever
+/// else the machine does in between is in all of them.
+fn measure<const KINDS: usize>(kinds: &[&[World]; KINDS]) -> [Duration; KINDS] {
+    let round = |worlds: &[World]| {
         let start = Instant::now();
         for world in worlds {
             std::hint::black_box(plan(std::hint::black_box(world), NOW));
         }
         start.elapsed() / u32::try_from(worlds.len()).unwrap_or(1)
     };
-    let mut times: Vec<Duration> = (0..41).map(|_| round()).collect();
-    times.sort();
-    times[times.len() / 2]
+    let mut times = [const { Vec::new() }; KINDS];
+    for _ in 0..41 {
+        for (kind, worlds) in kinds.iter().enumerate() {
+            times[kind].push(round(worlds));
+        }
+    }
+    times.map(|mut times| {
+        times.sort();
+        times[times.len() / 2]
+    })
 }
 
 fn address(number: usize) -> IpAddr {

@@ -2,7 +2,7 @@
 
 use crate::index::{Claim, Index, zone_of_instance};
 use crate::slot::Slot;
-use crate::{Failure, FailureClass, Reason, Time, World, WriteKind};
+use crate::{AddressView, Failure, FailureClass, Reason, Time, World, WriteKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -53,7 +53,7 @@ impl<'i, 'w> Assignment<'i, 'w> {
         }
         // Held by the cloud's word, whoever lists the address.
         for seen in world.addresses.values() {
-            if let crate::AddressView::Attached { provider_id, .. } = &seen.view {
+            if let AddressView::Attached { provider_id, .. } = &seen.view {
                 self.take_instance(provider_id);
             }
         }
@@ -68,11 +68,11 @@ impl<'i, 'w> Assignment<'i, 'w> {
             }
         }
         // Where nothing is known the last word counts, also of objects that do not parse any more.
-        for record in world.allocations.values().flat_map(|allocation| &allocation.status.ips) {
-            let view = record.address.parse().ok().and_then(|address| world.addresses.get(&address));
-            let unknown = view.is_none_or(|seen| matches!(seen.view, crate::AddressView::Unknown { .. }));
-            if let (Some(provider_id), true) = (&record.provider_id, unknown) {
-                self.take_instance(provider_id);
+        for (address, records) in &self.index.records {
+            let view = world.addresses.get(address).map(|seen| &seen.view);
+            if matches!(view, None | Some(AddressView::Unknown { .. })) {
+                let last_words = records.iter().filter_map(|record| record.provider_id.as_deref());
+                last_words.for_each(|provider_id| self.take_instance(provider_id));
             }
         }
     }
@@ -299,9 +299,14 @@ pub fn failures_of(world: &World, address: IpAddr) -> impl Iterator<Item = (&Fai
         .map(|((_, provider_id), failure)| (failure, provider_id.as_str()))
 }
 
+/// The last failure of an address on an instance.
+pub fn failure_on<'w>(world: &'w World, address: IpAddr, provider_id: &str) -> Option<&'w Failure> {
+    failures_of(world, address).find(|(_, failed_on)| *failed_on == provider_id).map(|(failure, _)| failure)
+}
+
 /// When a write for an address on an instance may be repeated after its last failure.
 pub fn retry_at(index: &Index<'_>, slot: &Slot<'_>, provider_id: &str) -> Option<Time> {
-    let failure = index.world.failures.get(&(slot.address, provider_id.to_owned()))?;
+    let failure = failure_on(index.world, slot.address, provider_id)?;
     let pause = match failure.class {
         FailureClass::Permanent => PERMANENT_SECONDS,
         // Who was faster is for the next reading to tell.

@@ -1,6 +1,6 @@
 //! The plan: situation by situation, in one pass over the world.
 
-use crate::assign::{Assignment, failures_of, retry_at};
+use crate::assign::{Assignment, failure_on, failures_of, retry_at};
 use crate::index::Index;
 use crate::leave::{self, Verdict};
 use crate::notice::Notices;
@@ -30,6 +30,8 @@ pub struct Decision {
     /// What is in the way, or what was said, in words.
     pub detail: String,
     pub verdict: Verdict,
+    /// Another address may stay on its node, and has the marks.
+    pub second: bool,
     /// The node that it is to go to.
     pub target: Option<usize>,
     /// Its node should carry the marks.
@@ -62,6 +64,7 @@ impl<'i, 'w> Planner<'i, 'w> {
             reason: Reason::Attached,
             detail: String::new(),
             verdict: Verdict::Stay(Reason::Attached),
+            second: false,
             target: None,
             marked: false,
             moving: None,
@@ -83,29 +86,33 @@ impl<'i, 'w> Planner<'i, 'w> {
     /// Stay or leave, for every address that is on an instance.
     pub fn judge_all(&mut self) {
         // Also where no address is: pods may be left there.
-        for entry in self.index.nodes.iter().filter(|entry| !entry.node.ready) {
+        for entry in self.index.nodes.iter().filter(|entry| !entry.ready) {
             self.notices.since(Notice::NotReady(entry.node.uid.clone()));
         }
         let mut holder_of: FxHashMap<usize, usize> = FxHashMap::default();
         for (number, slot) in self.slots.all.iter().enumerate() {
             let Some(node) = slot.on_node() else { continue };
-            // The most important address of a node may stay there; a recorded holder comes first.
-            let first = holder_of.entry(node).or_insert(number);
-            if seniority(self.index, slot) < seniority(self.index, &self.slots.all[*first]) {
-                *first = number;
-            }
+            // The most important address of a node may stay there.
+            holder_of.entry(node).and_modify(|first| *first = self.senior(*first, number)).or_insert(number);
         }
         for (number, slot) in self.slots.all.iter().enumerate() {
             let second = slot.on_node().is_some_and(|node| holder_of.get(&node) != Some(&number));
+            self.decisions[number].second = second;
             self.decisions[number].verdict = leave::judge(self.index, slot, second, &mut self.notices);
         }
+    }
+
+    /// Which of two slots comes first.
+    fn senior(&self, one: usize, other: usize) -> usize {
+        let rank = |number: &usize| seniority(self.index, &self.slots.all[*number]);
+        [one, other].into_iter().min_by_key(rank).unwrap_or(one)
     }
 
     /// Nodes for what is free or has to leave.
     pub fn assign_all(&mut self) {
         let mut waiting: Vec<usize> =
             (0..self.slots.all.len()).filter(|number| self.wants_node(*number)).collect();
-        waiting.sort_by_key(|number| self.rank(*number));
+        waiting.sort_by_cached_key(|number| self.rank(*number));
         for slot in &self.slots.all {
             if is_held_up(self.index, slot) {
                 self.assignment.reserve_promise(slot);
@@ -140,8 +147,7 @@ impl<'i, 'w> Planner<'i, 'w> {
     fn rank(&self, number: usize) -> (bool, bool, usize, Time, &'w str) {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
-        let could_stay = matches!(self.decisions[number].verdict, Verdict::Leave { forced: false, .. })
-            && matches!(slot.state, State::On { .. });
+        let could_stay = matches!(self.decisions[number].verdict, Verdict::Leave { forced: false, .. });
         (!claim.enforces(), could_stay, slot.position, claim.object.created, claim.name)
     }
 
@@ -149,7 +155,7 @@ impl<'i, 'w> Planner<'i, 'w> {
     pub fn next_steps(&mut self) {
         let mut moving = self.moving_by_choice();
         let mut order: Vec<usize> = (0..self.slots.all.len()).collect();
-        order.sort_by_key(|number| self.rank(*number));
+        order.sort_by_cached_key(|number| self.rank(*number));
         for number in order {
             self.next_step(number, &mut moving);
         }
@@ -361,10 +367,12 @@ impl<'i, 'w> Planner<'i, 'w> {
 
     /// Whether the marks of a node speak of another address that is there too: those stay.
     fn marked_for_another(&self, node: usize, number: usize) -> bool {
-        let marked = self.index.nodes[node].node.reserved_ip.as_deref().and_then(|text| text.parse().ok());
-        marked.is_some_and(|marked: std::net::IpAddr| {
-            let mut others = self.slots.all.iter().enumerate().filter(|(other, _)| *other != number);
-            others.any(|(_, slot)| slot.address == marked && slot.on_node() == Some(node))
+        let text = self.index.nodes[node].node.reserved_ip.as_deref();
+        let marked: Option<std::net::IpAddr> = text.and_then(|text| text.parse().ok());
+        // Its own, mostly; no other slot has the same address.
+        marked.is_some_and(|marked| {
+            marked != self.slots.all[number].address
+                && self.slots.all.iter().any(|slot| slot.address == marked && slot.on_node() == Some(node))
         })
     }
 
@@ -382,7 +390,8 @@ impl<'i, 'w> Planner<'i, 'w> {
             if arrived {
                 // A move ends with the marks.
                 let unmarked = !self.is_marked(slot) && self.index.claims[slot.claim].enforces();
-                *moving.entry(slot.claim).or_default() += usize::from(unmarked && !slot.released);
+                let counts = unmarked && !slot.released && !self.decisions[number].second;
+                *moving.entry(slot.claim).or_default() += usize::from(counts);
                 continue;
             }
             let forced = matches!(self.decisions[number].verdict, Verdict::Leave { forced: true, .. });
@@ -421,7 +430,7 @@ impl<'i, 'w> Planner<'i, 'w> {
             Action::Attach { to, .. } => ("attach", to.provider_id.as_str()),
             Action::Detach { from, .. } => ("detach", from.provider_id.as_str()),
         };
-        let failure = self.index.world.failures.get(&(slot.address, on.to_owned()));
+        let failure = failure_on(self.index.world, slot.address, on);
         let attempt = failure.map_or(0, |failure| failure.attempts);
         let key = status::digest(&format!("{operation}/{verb}/{on}/{attempt}"));
         let allocation = claim.name.to_owned();
@@ -480,9 +489,13 @@ fn is_held_up(index: &Index<'_>, slot: &Slot<'_>) -> bool {
     !slot.released && (slot.busy || slot.stale || paused || matches!(slot.state, State::Unknown(_)))
 }
 
-/// Which of two addresses on one node may stay.
-fn seniority<'w>(index: &Index<'w>, slot: &Slot<'w>) -> (bool, bool, bool, usize, Time, &'w str) {
+/// Which of two addresses on one node may stay: what the node is marked with, so that the choice holds;
+/// then what our status has known there for longer.
+fn seniority<'w>(index: &Index<'w>, slot: &Slot<'w>) -> impl Ord + use<'w> {
     let claim = &index.claims[slot.claim];
+    let marked =
+        slot.on_node().is_some_and(|node| marks::has(index.nodes[node].node, claim.name, slot.address));
     let recorded = slot.recorded.and_then(|r| r.provider_id.as_deref()) == slot.on_instance();
-    (slot.released, !claim.enforces(), !recorded, slot.position, claim.object.created, claim.name)
+    let since = slot.since().filter(|_| recorded).unwrap_or(index.now);
+    (slot.released, !claim.enforces(), !marked, since, slot.position, claim.object.created, claim.name)
 }

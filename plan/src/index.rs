@@ -17,6 +17,7 @@ pub struct NodeEntry<'w> {
     pub node: &'w Node,
     pub zone: &'w str,
     pub cloud: Option<CloudProvider>,
+    pub ready: bool,
     pub tainted: bool,
     /// It has any of our marks.
     pub marked: bool,
@@ -69,7 +70,7 @@ pub struct Index<'w> {
     workload_numbers: FxHashMap<&'w WorkloadKey, usize>,
     machines: Machines<'w>,
     /// What any status says of an address.
-    records: FxHashMap<IpAddr, Vec<&'w IpStatus>>,
+    pub records: FxHashMap<IpAddr, Vec<&'w IpStatus>>,
     /// Pods of a workload on a node that are not Succeeded or Failed.
     live: FxHashMap<(usize, usize), usize>,
 }
@@ -88,24 +89,37 @@ pub enum Phase {
 /// A pod and the node it is on.
 #[derive(Clone, Copy)]
 pub struct PodEntry<'w> {
-    pub uid: &'w str,
+    pub uid: &'w String,
     pub pod: &'w Pod,
     /// At hand: a look at each of twenty thousand pods is what a plan costs most.
     pub phase: Phase,
-    /// Index of its node, if it is bound and the node is there.
-    pub node: Option<usize>,
+    /// Index of its node, if it is bound and the node is there. Small, since there are many.
+    node: Option<u32>,
+}
+
+impl PodEntry<'_> {
+    pub fn node(&self) -> Option<usize> {
+        self.node.and_then(|node| node.try_into().ok())
+    }
 }
 
 impl<'w> Index<'w> {
     pub fn new(world: &'w World, now: Time) -> Self {
-        let mut machines = machines(world);
+        let (mut machines, mut pools) = (machines(world), Pools::new(world));
+        let mut by_name: FxHashMap<&str, usize> = FxHashMap::default();
+        by_name.reserve(world.nodes.len());
+        // All that is asked of a node's own data, while it is in the processor's caches.
         let nodes: Vec<NodeEntry> = world
             .nodes
             .iter()
             .enumerate()
-            .map(|(number, (name, node))| entry(world, &mut machines, number, name, node))
+            .map(|(number, (name, node))| {
+                pools.add(number, node);
+                by_name.insert(name, number);
+                entry(world, &mut machines, number, name, node)
+            })
             .collect();
-        let claims = claims(world, &nodes);
+        let claims = claims(world, &nodes, pools);
         let mut index = Self {
             world,
             now,
@@ -117,16 +131,14 @@ impl<'w> Index<'w> {
             records: records(world),
             live: FxHashMap::default(),
         };
-        index.add_pods();
+        index.add_pods(&by_name);
         index
     }
 
     /// Names that pods share (see [`Pod`]) are looked up once, not once per pod.
-    fn add_pods(&mut self) {
+    fn add_pods(&mut self, by_name: &FxHashMap<&str, usize>) {
         let mut workload_at: FxHashMap<*const WorkloadKey, usize> = FxHashMap::default();
         let mut node_at: FxHashMap<*const str, Option<usize>> = FxHashMap::default();
-        let by_name: FxHashMap<&str, usize> =
-            self.nodes.iter().enumerate().map(|(i, node)| (node.name, i)).collect();
         for (uid, pod) in &self.world.pods {
             let node = pod.node.as_ref().and_then(|name| {
                 *node_at.entry(Arc::as_ptr(name)).or_insert_with(|| by_name.get(&**name).copied())
@@ -144,7 +156,8 @@ impl<'w> Index<'w> {
                 Pod { node: None, .. } => Phase::Waiting,
                 _ => Phase::Bound,
             };
-            self.workloads[number].1.push(PodEntry { uid, pod, phase, node });
+            let at = node.and_then(|node| node.try_into().ok());
+            self.workloads[number].1.push(PodEntry { uid, pod, phase, node: at });
             if let (Some(node), false) = (node, pod.finished) {
                 *self.live.entry((number, node)).or_default() += 1;
             }
@@ -190,7 +203,8 @@ impl<'w> Index<'w> {
     /// The same for a node of the claim's pool.
     pub fn refusal_in_pool(&self, claim: &Claim<'w>, node: usize) -> Option<Reason> {
         let entry = &self.nodes[node];
-        entry.unfit.or_else(|| claim.tolerated.keeps_away(entry.node).map(|_| Reason::Tainted))
+        let kept_away = || entry.tainted && claim.tolerated.keeps_away(entry.node).is_some();
+        entry.unfit.or_else(|| kept_away().then_some(Reason::Tainted))
     }
 }
 
@@ -246,6 +260,7 @@ impl<'w> NodeEntry<'w> {
             node,
             zone: node.labels.zone(),
             cloud: cloud_of(&node.provider_id),
+            ready: node.ready,
             tainted: !node.taints.is_empty(),
             marked: marks::has_marks(node),
             unfit: None,
@@ -276,19 +291,19 @@ fn unfit(world: &World, name: &str, node: &Node, instance: &InstanceView) -> Opt
     }
 }
 
-fn claims<'w>(world: &'w World, nodes: &[NodeEntry<'w>]) -> Vec<Claim<'w>> {
-    let valid = world.allocations.iter().filter_map(|(name, object)| {
-        let spec = object.spec.as_ref().ok()?;
-        Some((name.as_str(), object, spec.as_ref()))
-    });
-    let mut pools = Pools::new(nodes, valid.clone().map(|(_, _, spec)| spec));
-    let mut claims: Vec<Claim> = valid
+fn valid_specs(world: &World) -> impl Iterator<Item = (&str, &Allocation, &Spec)> {
+    let allocations = world.allocations.iter();
+    allocations.filter_map(|(name, object)| Some((name.as_str(), object, object.spec.as_deref().ok()?)))
+}
+
+fn claims<'w>(world: &'w World, nodes: &[NodeEntry<'w>], mut pools: Pools<'w>) -> Vec<Claim<'w>> {
+    let mut claims: Vec<Claim> = valid_specs(world)
         .map(|(name, object, spec)| Claim {
             name,
             object,
             spec,
             tolerated: tolerated(world, spec),
-            pool: pools.of(spec),
+            pool: pools.of(spec, nodes),
         })
         .collect();
     claims.sort_by_key(|claim| (!claim.enforces(), claim.object.created, claim.name));
@@ -306,45 +321,47 @@ fn tolerated<'w>(world: &'w World, spec: &'w Spec) -> Tolerated<'w> {
 
 /// The pools of all allocations. Allocations that select alike share one; selectors are answered from
 /// lists of nodes by label, made for the labels that selectors use.
-struct Pools<'n, 'w> {
-    nodes: &'n [NodeEntry<'w>],
+struct Pools<'w> {
+    /// The first label of every selector.
+    keys: Vec<&'w str>,
     by_label: FxHashMap<(&'w str, &'w str), Vec<usize>>,
     made: FxHashMap<String, Rc<Pool>>,
 }
 
-impl<'n, 'w> Pools<'n, 'w> {
-    fn new(nodes: &'n [NodeEntry<'w>], specs: impl Iterator<Item = &'w Spec>) -> Self {
-        let mut keys: Vec<&str> =
-            specs.filter_map(|spec| spec.node_selector.keys().next().map(String::as_str)).collect();
+impl<'w> Pools<'w> {
+    fn new(world: &'w World) -> Self {
+        let firsts = valid_specs(world).filter_map(|(.., spec)| spec.node_selector.keys().next());
+        let mut keys: Vec<&str> = firsts.map(String::as_str).collect();
         keys.sort_unstable();
         keys.dedup();
-        let mut by_label: FxHashMap<_, Vec<usize>> = FxHashMap::default();
-        for (i, entry) in nodes.iter().enumerate() {
-            for key in &keys {
-                if let Some(value) = entry.node.labels.get(key) {
-                    by_label.entry((*key, value)).or_default().push(i);
-                }
-            }
-        }
-        Self { nodes, by_label, made: FxHashMap::default() }
+        Self { keys, by_label: FxHashMap::default(), made: FxHashMap::default() }
     }
 
-    fn of(&mut self, spec: &Spec) -> Rc<Pool> {
+    /// Takes note of a node's labels; every node comes before the first pool is asked for.
+    fn add(&mut self, number: usize, node: &'w Node) {
+        for key in &self.keys {
+            if let Some(value) = node.labels.get(key) {
+                self.by_label.entry((*key, value)).or_default().push(number);
+            }
+        }
+    }
+
+    fn of(&mut self, spec: &Spec, all: &[NodeEntry<'w>]) -> Rc<Pool> {
         let key =
             format!("{:?}", (&spec.node_selector, &spec.terms, spec.provider, &spec.region, &spec.zones));
         if let Some(pool) = self.made.get(&key) {
             return pool.clone();
         }
         // The list by label is made by the first one.
-        let fits = |i: &usize| in_place(spec, &self.nodes[*i]) && selected_but_first(spec, &self.nodes[*i]);
+        let fits = |i: &usize| in_place(spec, &all[*i]) && selected_but_first(spec, &all[*i]);
         let nodes: Vec<usize> = match spec.node_selector.first_key_value() {
             Some((key, value)) => {
                 let listed = self.by_label.get(&(key.as_str(), value.as_str()));
                 listed.into_iter().flatten().copied().filter(|i| fits(i)).collect()
             }
-            None => (0..self.nodes.len()).filter(fits).collect(),
+            None => (0..all.len()).filter(fits).collect(),
         };
-        let tainted = nodes.iter().any(|i| self.nodes[*i].tainted);
+        let tainted = nodes.iter().any(|i| all[*i].tainted);
         let pool = Rc::new(Pool { number: self.made.len(), nodes, tainted });
         self.made.insert(key, pool.clone());
         pool
@@ -401,8 +418,10 @@ pub fn zone_of_instance(provider_id: &str) -> &str {
 /// region and zones; whether a node can take an address is another question.
 pub fn pools(world: &World) -> Vec<(Vec<&str>, Vec<&Node>)> {
     let nodes: Vec<NodeEntry> = world.nodes.iter().map(|(name, node)| NodeEntry::new(name, node)).collect();
+    let mut pools = Pools::new(world);
+    nodes.iter().enumerate().for_each(|(number, entry)| pools.add(number, entry.node));
     let mut grouped: BTreeMap<usize, (Vec<&str>, Vec<&Node>)> = BTreeMap::new();
-    for claim in claims(world, &nodes) {
+    for claim in claims(world, &nodes, pools) {
         let group = grouped.entry(claim.pool.number);
         let members = || claim.pool.nodes.iter().map(|i| nodes[*i].node).collect();
         group.or_insert_with(|| (Vec::new(), members())).0.push(claim.name);

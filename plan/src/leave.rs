@@ -91,7 +91,7 @@ fn node_lost(
 /// Whether so many nodes are NotReady at once that it is likelier that the view is wrong.
 pub fn in_storm(index: &Index<'_>, claim: &Claim<'_>, notices: &mut Notices<'_>) -> bool {
     let threshold = usize::try_from(claim.spec.failover.storm_threshold_percent).unwrap_or(100);
-    let not_ready = claim.pool.nodes.iter().filter(|node| !index.nodes[**node].node.ready).count();
+    let not_ready = claim.pool.nodes.iter().filter(|node| !index.nodes[**node].ready).count();
     if threshold >= 100 || not_ready < STORM_NODES || not_ready * 100 <= threshold * claim.pool.nodes.len() {
         return false;
     }

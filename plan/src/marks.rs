@@ -25,7 +25,7 @@ pub fn names(index: &Index<'_>, address: IpAddr) -> bool {
 }
 
 /// Whether a node has exactly these marks.
-fn has(node: &Node, allocation: &str, address: IpAddr) -> bool {
+pub fn has(node: &Node, allocation: &str, address: IpAddr) -> bool {
     is_home(node, allocation)
         && node.reserved_ip.as_deref().and_then(|text| text.parse().ok()) == Some(address)
 }
@@ -36,7 +36,8 @@ pub fn plan(planner: &mut Planner<'_, '_>) {
     let mut leaving: FxHashSet<usize> = FxHashSet::default();
     for (slot, decision) in planner.slots.all.iter().zip(&planner.decisions) {
         let claim = &index.claims[slot.claim];
-        if let (Some(node), true, true) = (slot.on_node(), decision.marked, claim.enforces()) {
+        let marked = decision.marked && !decision.second;
+        if let (Some(node), true, true) = (slot.on_node(), marked, claim.enforces()) {
             wanted.insert(node, (claim.name, slot.address));
         }
         // Its marks have to go before it goes, whoever wrote them.
@@ -75,16 +76,16 @@ fn untouchable(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
         .filter_map(|(number, entry)| Some((entry.node.reserved_ip.as_deref()?, number)))
         .collect();
     let mut kept = FxHashSet::default();
-    for (slot, decision) in planner.slots.all.iter().zip(&planner.decisions) {
+    for slot in &planner.slots.all {
         let claim = &index.claims[slot.claim];
-        let retained = slot.released && decision.moving.is_none();
+        let retained = slot.released && (claim.object.deleting || claim.spec.paused);
         let undecided = slot.busy || slot.stale;
         if matches!(slot.state, State::Unknown(_)) {
             let instance = slot.recorded.and_then(|recorded| recorded.provider_id.as_deref());
             kept.extend(instance.and_then(|instance| index.node_of_instance(instance)));
             kept.extend(annotated.get(slot.address.to_string().as_str()));
         } else if let Some(node) = slot.on_node()
-            && (!claim.enforces() || undecided || (retained && (claim.object.deleting || claim.spec.paused)))
+            && (!claim.enforces() || undecided || retained)
         {
             kept.insert(node);
         }
@@ -96,13 +97,11 @@ fn untouchable(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
 /// predecessor wrote the label alone) and an allocation that acts knows all about its own addresses.
 fn ours(planner: &Planner<'_, '_>, node: usize, unsure: &FxHashSet<usize>) -> bool {
     let index = planner.index;
-    match index.nodes[node].node.labels.allocation() {
-        Some(name) if index.world.allocations.contains_key(name) => {
-            index.claims.iter().any(|claim| claim.name == name && claim.enforces())
-        }
+    match index.nodes[node].node.labels.allocation().map(|name| index.world.allocations.get(name)) {
+        Some(Some(allocation)) => allocation.acts(),
         // Left behind by an allocation that is gone (Retain leaves them on purpose): wrong only where the
         // address is known to be elsewhere.
-        Some(_) => elsewhere(planner, node),
+        Some(None) => elsewhere(planner, node),
         None => {
             index.claims.iter().enumerate().any(|(number, claim)| {
                 claim.enforces() && claim.has_in_pool(node) && !unsure.contains(&number)

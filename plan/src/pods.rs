@@ -3,8 +3,8 @@
 use crate::decide::Planner;
 use crate::index::{Phase, PodEntry};
 use crate::slot::{Slot, State};
-use crate::{Allocation, Eviction, InstanceView, Notice, Reason, TemplateChange, WorkloadKey, marks, select};
-use crds::{Mode, WorkloadKind};
+use crate::{Eviction, InstanceView, Notice, Reason, TemplateChange, WorkloadKey, marks, select};
+use crds::WorkloadKind;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,9 +71,10 @@ fn evictions(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[us
     if !may || pointless || any_slot(planner, claims, is_unknown) {
         return Vec::new();
     }
+    let held = nodes_of(planner, claims);
     let pods = index.pods_of(workload);
-    let (mut evictions, mut ripe) = (Vec::new(), None);
-    for entry in pods.iter().filter(|entry| is_misplaced(planner, entry, claims, &home)).collect::<Vec<_>>() {
+    let (mut evictions, mut misplaced, mut ripe) = (Vec::new(), false, None);
+    for entry in pods.iter().filter(|entry| is_misplaced(entry, &held)) {
         if is_lost(planner, entry, claims) {
             evictions.push(eviction(entry, Reason::NodeLost));
             continue;
@@ -81,10 +82,13 @@ fn evictions(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[us
         let since = planner.notices.since(Notice::Misplaced(entry.uid.to_owned()));
         let due = since.plus_seconds(MISPLACED_SECONDS);
         planner.notices.wake(due);
+        misplaced = true;
         ripe = ripe.or(Some(entry).filter(|_| index.now >= due));
     }
-    if let Some(entry) = ripe
+    // Asked before a pod is ripe: what was said of an eviction that did not help outlives a restart.
+    if misplaced
         && !stopped(planner, workload, claims, pods)
+        && let Some(entry) = ripe
         && everybody_is_well(planner, workload, pods)
     {
         evictions.push(eviction(entry, Reason::Misplaced));
@@ -111,7 +115,7 @@ fn name_hanging(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &
     for entry in
         planner.index.pods_of(workload).iter().filter(|entry| entry.pod.deleting && !entry.pod.finished)
     {
-        if entry.node.is_some() && is_lost(planner, entry, claims) {
+        if entry.node().is_some() && is_lost(planner, entry, claims) {
             for claim in claims {
                 planner.hanging.entry(*claim).or_default().push(entry.pod.name.clone());
             }
@@ -150,24 +154,21 @@ fn home_nodes(planner: &Planner<'_, '_>, claims: &[usize]) -> FxHashSet<usize> {
         .collect()
 }
 
-/// On a node that holds no address of its allocations. Where one is, marked or not, the pod is right.
-fn is_misplaced(
-    planner: &Planner<'_, '_>,
-    entry: &PodEntry<'_>,
-    claims: &[usize],
-    home: &FxHashSet<usize>,
-) -> bool {
-    if entry.phase != Phase::Bound {
-        return false;
-    }
-    let Some(node) = entry.node else { return true };
-    !home.contains(&node) && !any_slot(planner, claims, |slot| slot.on_node() == Some(node) && !slot.released)
+/// Nodes that hold an address of these allocations, marked or not.
+fn nodes_of(planner: &Planner<'_, '_>, claims: &[usize]) -> FxHashSet<usize> {
+    let slots = claims.iter().flat_map(|claim| planner.slots.of(*claim));
+    slots.filter(|slot| !slot.released).filter_map(Slot::on_node).collect()
+}
+
+/// To stay on a node that holds no address of its allocations.
+fn is_misplaced(entry: &PodEntry<'_>, held: &FxHashSet<usize>) -> bool {
+    entry.phase == Phase::Bound && entry.node().is_none_or(|node| !held.contains(&node))
 }
 
 /// On a node that will not come back soon: gone, out of service, or NotReady for longer than the grace.
 fn is_lost(planner: &mut Planner<'_, '_>, entry: &PodEntry<'_>, claims: &[usize]) -> bool {
     let index = planner.index;
-    let Some(node) = entry.node.map(|node| index.nodes[node].node) else { return true };
+    let Some(node) = entry.node().map(|node| index.nodes[node].node) else { return true };
     let instance = index.instance(&node.provider_id);
     if *instance == InstanceView::Stopped || node.deleting || select::out_of_service(node) {
         return true;
@@ -240,9 +241,7 @@ fn strand(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize
 /// them may go on waiting.
 fn passive<'w>(planner: &Planner<'_, 'w>) -> Names<'w> {
     let allocations = planner.index.world.allocations.iter();
-    let acts =
-        |allocation: &Allocation| allocation.spec.as_ref().is_ok_and(|spec| spec.mode == Mode::Enforce);
-    allocations.filter(|(_, allocation)| !acts(allocation)).map(|(name, _)| name.as_str()).collect()
+    allocations.filter(|(_, allocation)| !allocation.acts()).map(|(name, _)| name.as_str()).collect()
 }
 
 /// The same for workloads that no allocation refers to any more.

@@ -109,7 +109,7 @@ reasons! {
     AddressNotFound,
     /// Somebody else holds the address: an instance outside the cluster, a load balancer.
     HeldByOther,
-    /// Another allocation, the older one, has the address.
+    /// Another allocation that comes first (it acts, or is older) lists the address too.
     HeldByAllocation,
     /// The node's interface holds a static address of somebody else's.
     HoldsForeignAddress,

@@ -188,11 +188,8 @@ fn is_our_doing(index: &Index<'_>, address: IpAddr, provider_id: &str) -> bool {
 }
 
 fn is_stale(index: &Index<'_>, address: IpAddr, state: &State<'_>) -> bool {
-    let (Some(write), Some(seen)) =
-        (index.world.last_write.get(&address), index.world.addresses.get(&address))
-    else {
-        return false;
-    };
+    let Some(write) = index.world.last_write.get(&address) else { return false };
+    let Some(seen) = index.world.addresses.get(&address) else { return false };
     if matches!(state, State::Unknown(_)) {
         return false;
     }

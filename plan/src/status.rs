@@ -6,6 +6,7 @@ use crate::slot::{Lost, Slot, State, is_retained};
 use crate::{Reason, Time, marks};
 use crds::{IpStatus, Move, NetIPAllocationStatus, Operation, PlannedAction};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use std::collections::BTreeMap;
 
 const HISTORY: usize = 10;
 
@@ -47,7 +48,7 @@ fn status(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> NetIPAllo
         ips.push(lost_status(object.status.ips.as_slice(), lost.address, lost.winner, planner.index.now));
     }
     history.truncate(HISTORY);
-    ips.sort_by_key(|ip| position(&spec.addresses, &ip.address));
+    ips.sort_by_cached_key(|ip| position(&spec.addresses, &ip.address));
     let attached = ips
         .iter()
         .filter(|ip| ip.state == "Attached" && ip.node.is_some() && listed(&spec.addresses, &ip.address))
@@ -100,7 +101,10 @@ fn ip_status(planner: &Planner<'_, '_>, number: usize) -> (Option<IpStatus>, Opt
         return (None, moved);
     }
     let (state, node, provider_id) = place(planner, slot);
-    let unchanged = slot.recorded.filter(|recorded| recorded.state == state && recorded.node == node);
+    // A cloud that does not answer for a while moves nothing.
+    let unchanged = slot.recorded.filter(|recorded| {
+        recorded.provider_id == provider_id && (provider_id.is_some() || recorded.state == state)
+    });
     let operation = if enforces { operation(planner, number) } else { None };
     let ip = IpStatus {
         address: slot.address.to_string(),
@@ -142,7 +146,7 @@ fn lost_status(recorded: &[IpStatus], address: std::net::IpAddr, winner: &str, n
         provider_id: None,
         since: before.and_then(|ip| ip.since.clone()).or_else(|| Some(now.into())),
         reason: Some(Reason::HeldByAllocation.as_str().into()),
-        message: Some(format!("NetIPAllocation {winner} lists it too, and is the older one.")),
+        message: Some(format!("NetIPAllocation {winner} lists it too, and comes first.")),
         operation: None,
     }
 }
@@ -186,13 +190,11 @@ fn operation(planner: &Planner<'_, '_>, number: usize) -> Option<Operation> {
     })
 }
 
-/// The attachment that the operation ends, as it was read last.
+/// The attachment that the operation ends, as it was read last: an operation that has brought the address
+/// elsewhere is over.
 fn token(slot: &Slot<'_>, recorded: Option<&Operation>) -> Option<String> {
-    let leaves = |instance: &str| {
-        recorded.is_none_or(|operation| operation.from_provider_id.as_deref() == Some(instance))
-    };
     match slot.state {
-        State::On { provider_id, token, .. } if leaves(provider_id) => Some(token.to_owned()),
+        State::On { token, .. } => Some(token.to_owned()),
         _ => recorded?.token.clone(),
     }
 }
@@ -344,11 +346,17 @@ impl Summary<'_, '_> {
         }
     }
 
-    /// The addresses that another allocation has, and which one.
+    /// The addresses that other allocations have, and which ones.
     fn conflict(&self) -> Option<String> {
-        let first = self.lost.first()?;
-        let names: Vec<String> = self.lost.iter().map(|lost| lost.address.to_string()).collect();
-        Some(format!("{} belong to NetIPAllocation {}, the older one.", names.join(", "), first.winner))
+        let mut by_winner: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for lost in &self.lost {
+            by_winner.entry(lost.winner).or_default().push(lost.address.to_string());
+        }
+        let of_one = |(winner, addresses): (&str, Vec<String>)| {
+            format!("NetIPAllocation {winner}, which comes first, has {}", addresses.join(", "))
+        };
+        let all: Vec<String> = by_winner.into_iter().map(of_one).collect();
+        (!all.is_empty()).then(|| format!("{}.", all.join("; ")))
     }
 }
 

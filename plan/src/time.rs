@@ -35,11 +35,7 @@ impl From<Timestamp> for Time {
 impl From<Time> for k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
     /// Kubernetes stores whole seconds.
     fn from(time: Time) -> Self {
-        let seconds = time.0.div_euclid(1000);
-        Self(Timestamp::from_second(seconds).unwrap_or(if seconds < 0 {
-            Timestamp::MIN
-        } else {
-            Timestamp::MAX
-        }))
+        let (first, last) = (Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
+        Self(Timestamp::from_second(time.0.div_euclid(1000).clamp(first, last)).unwrap_or_default())
     }
 }

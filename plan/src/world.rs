@@ -3,7 +3,7 @@
 
 use crate::parse::{Fault, Spec};
 use crate::{Labels, Reason, Time};
-use crds::{NetIPAllocationStatus, WorkloadKind};
+use crds::{Mode, NetIPAllocationStatus, WorkloadKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -61,6 +61,13 @@ pub struct Allocation {
     pub spec: Result<Arc<Spec>, Vec<Fault>>,
     /// The status as it is stored: our only memory across restarts.
     pub status: NetIPAllocationStatus,
+}
+
+impl Allocation {
+    /// Whether it is valid and acts, as opposed to saying what it would do.
+    pub fn acts(&self) -> bool {
+        self.spec.as_ref().is_ok_and(|spec| spec.mode == Mode::Enforce)
+    }
 }
 
 /// One node.

@@ -76,17 +76,16 @@ impl Reader {
             self.fault(path, &format!("must be a whole number, not {}", kind_of(value)));
             return default;
         };
-        match i32::try_from(number) {
-            Ok(number) if (min..=max).contains(&number) => number,
-            _ if max == i32::MAX => {
-                self.fault(path, &format!("is {number}; it must be {min} or more"));
-                default
-            }
-            _ => {
-                self.fault(path, &format!("is {number}; it must be from {min} to {max}"));
-                default
-            }
+        if let Some(number) = i32::try_from(number).ok().filter(|number| (min..=max).contains(number)) {
+            return number;
         }
+        let limits = if number < min.into() && max == i32::MAX {
+            format!("{min} or more")
+        } else {
+            format!("from {min} to {max}")
+        };
+        self.fault(path, &format!("is {number}; it must be {limits}"));
+        default
     }
 
     pub fn boolean(&mut self, path: &str, value: Option<&Value>, default: bool) -> bool {

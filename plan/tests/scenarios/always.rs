@@ -3,6 +3,8 @@
 use crate::perform::Between;
 use crate::scene::Scene;
 use crate::show;
+use crds::{IpStatus, NetIPAllocationStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use plan::{Action, AddressView, Plan, Reason, Step};
 use std::collections::BTreeSet;
 
@@ -11,6 +13,12 @@ pub fn broken(scene: &mut Scene, plan: &Plan) -> Vec<String> {
     let mut wrong: Vec<String> = plan.steps.iter().filter_map(|step| misread(scene, step)).collect();
     wrong.extend(plan.steps.iter().filter_map(|step| unclaimed(plan, step)));
     wrong.extend(twice(plan));
+    wrong.extend(restless(scene, plan));
+    wrong.extend(identities(plan));
+    for (name, status) in &plan.statuses {
+        wrong.extend(tokens(scene, name, status));
+        wrong.extend(transitions(scene, name, status));
+    }
     wrong.extend(statuses(scene, plan));
     wrong.extend(not_final(scene, plan));
     wrong
@@ -34,7 +42,41 @@ fn misread(scene: &Scene, step: &Step) -> Option<String> {
 fn unclaimed(plan: &Plan, step: &Step) -> Option<String> {
     let status = plan.statuses.get(&step.allocation);
     let claimed = step.action == Action::Verify || status.is_some_and(|status| step.is_claimed_in(status));
-    (!claimed).then(|| format!("always: {step:?} is not claimed in {status:?}"))
+    if !claimed {
+        return Some(format!("always: {step:?} is not claimed in {status:?}"));
+    }
+    let overclaimed = |status: &&NetIPAllocationStatus| {
+        step.action != Action::Verify && spoilt(status).any(|status| step.is_claimed_in(&status))
+    };
+    let spoilt = status.filter(overclaimed);
+    spoilt.map(|status| {
+        format!("always: {step:?} would be claimed without an operation of its own in {status:?}")
+    })
+}
+
+/// The same status without operations, with other operations, and with operations for other places.
+fn spoilt(status: &NetIPAllocationStatus) -> impl Iterator<Item = NetIPAllocationStatus> {
+    let spoil: [fn(&mut IpStatus); 3] = [
+        |ip| ip.operation = None,
+        |ip| ip.operation.iter_mut().for_each(|operation| operation.id.push('x')),
+        |ip| {
+            if let Some(operation) = &mut ip.operation {
+                operation.from_provider_id = Some("elsewhere".to_owned());
+                operation.to_provider_id = Some("elsewhere".to_owned());
+            }
+        },
+    ];
+    spoil.into_iter().map(|spoil| {
+        let mut status = status.clone();
+        status.ips.iter_mut().for_each(spoil);
+        status
+    })
+}
+
+/// A time to wake that has come already would be a loop without a pause.
+fn restless(scene: &Scene, plan: &Plan) -> Option<String> {
+    let at = plan.wake_at.filter(|at| *at <= scene.now)?;
+    Some(format!("always: at {:?} it wants to be woken at {at:?}", scene.now))
 }
 
 /// At most one step per address and per instance.
@@ -51,6 +93,61 @@ fn twice(plan: &Plan) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Operations and calls have identities that no other one has.
+fn identities(plan: &Plan) -> Vec<String> {
+    let (mut operations, mut keys) = (BTreeSet::new(), BTreeSet::new());
+    let is_digest = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut wrong = Vec::new();
+    for step in &plan.steps {
+        let new = operations.insert(&step.operation) && keys.insert(&step.key);
+        if !new || !is_digest(&step.operation) || !is_digest(&step.key) || step.operation == step.key {
+            wrong.push(format!("always: {step:?} has no identity of its own"));
+        }
+    }
+    wrong
+}
+
+/// An operation that takes an address off an instance carries the token of what it ends, to its end.
+fn tokens(scene: &Scene, name: &str, status: &NetIPAllocationStatus) -> Vec<String> {
+    let recorded = scene.world.allocations.get(name).map(|allocation| &allocation.status.ips);
+    let mut wrong = Vec::new();
+    for ip in &status.ips {
+        let Some(operation) = &ip.operation else { continue };
+        let view = ip.address.parse().ok().and_then(|address| scene.world.addresses.get(&address));
+        let seen = view.and_then(|seen| match &seen.view {
+            AddressView::Attached { provider_id, token }
+                if operation.from_provider_id.as_ref() == Some(provider_id) =>
+            {
+                Some(token)
+            }
+            _ => None,
+        });
+        let mut before = recorded.into_iter().flatten().filter_map(|ip| ip.operation.as_ref());
+        let kept = before.find(|before| before.id == operation.id).and_then(|before| before.token.as_ref());
+        let found = operation.token.as_ref();
+        if found != seen.or(kept) && found != kept {
+            wrong.push(format!("always: {operation:?} has another token than {seen:?} or {kept:?}"));
+        }
+        if operation.from_provider_id.is_some() != found.is_some() {
+            wrong.push(format!("always: {operation:?} has a token without an origin, or none with one"));
+        }
+    }
+    wrong
+}
+
+/// A condition's transition is when its status changed, and only then.
+fn transitions(scene: &Scene, name: &str, status: &NetIPAllocationStatus) -> Vec<String> {
+    let recorded = scene.world.allocations.get(name).map(|allocation| &allocation.status.conditions);
+    let expected = |condition: &Condition| {
+        let mut before = recorded.into_iter().flatten();
+        let same = before.find(|before| before.type_ == condition.type_ && before.status == condition.status);
+        same.map_or_else(|| scene.now.into(), |before| before.last_transition_time.clone())
+    };
+    let wrong =
+        status.conditions.iter().filter(|condition| condition.last_transition_time != expected(condition));
+    wrong.map(|condition| format!("always: the transition time of {condition:?} is wrong")).collect()
 }
 
 fn statuses(scene: &Scene, plan: &Plan) -> Vec<String> {
@@ -121,7 +218,7 @@ fn all_lines(plan: &Plan) -> Vec<String> {
     all
 }
 
-/// A line per condition and address.
+/// A line per condition, address and move.
 fn lines(plan: &Plan) -> Vec<String> {
     let statuses = plan.statuses.values();
     statuses
@@ -129,7 +226,8 @@ fn lines(plan: &Plan) -> Vec<String> {
             let conditions = status.conditions.iter();
             let conditions =
                 conditions.map(|c| format!("{} {} {} {:?}", c.type_, c.status, c.reason, c.message));
-            conditions.chain(status.ips.iter().map(|ip| format!("{ip:?}"))).collect::<Vec<_>>()
+            let moves = status.history.iter().enumerate().map(|(number, m)| format!("{number}: {m:?}"));
+            conditions.chain(status.ips.iter().map(|ip| format!("{ip:?}"))).chain(moves).collect::<Vec<_>>()
         })
         .collect()
 }

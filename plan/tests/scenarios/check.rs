@@ -55,9 +55,14 @@ struct Condition {
 enum Fact {
     Wake(Option<i64>),
     History(Vec<String>),
+    Moves(usize),
+    Since(IpAddr, i64),
     Says(String),
+    Silent(String),
     Counts(i32, i32, i32),
     Why(IpAddr, Option<String>, String),
+    AlsoListed(IpAddr, String),
+    Pool(String, Vec<String>),
 }
 
 impl Expected {
@@ -92,7 +97,17 @@ impl Expected {
                 while words.next().is_some() {}
                 self.facts.push(Fact::History(text.split(' ').skip(1).map(str::to_owned).collect()));
             }
+            "moves" => self.facts.push(Fact::Moves(words.number()?)),
+            "since" => {
+                let (address, seconds) = (words.address()?, words.seconds()?);
+                words.expect("ago")?;
+                self.facts.push(Fact::Since(address, seconds));
+            }
             "says" => self.facts.push(Fact::Says(words.need("a text")?.to_owned())),
+            "silent" => {
+                words.expect("about")?;
+                self.facts.push(Fact::Silent(words.need("a text")?.to_owned()));
+            }
             "counts" => {
                 let counts = Fact::Counts(words.number()?, words.number()?, words.number()?);
                 self.facts.push(counts);
@@ -100,10 +115,16 @@ impl Expected {
             "why" => {
                 let (address, second) = (words.address()?, words.need("a reason")?.to_owned());
                 let fact = match words.next() {
+                    Some(third) if second == "also" => Fact::AlsoListed(address, third.to_owned()),
                     Some(third) => Fact::Why(address, Some(second), third.to_owned()),
                     None => Fact::Why(address, None, second),
                 };
                 self.facts.push(fact);
+            }
+            "pool" => {
+                let allocation = words.need("an allocation")?.to_owned();
+                let nodes = words.next().unwrap_or_default().split(',').filter(|name| !name.is_empty());
+                self.facts.push(Fact::Pool(allocation, nodes.map(str::to_owned).collect()));
             }
             other => return Err(format!("`{other}` is nothing that a plan has")),
         }
@@ -291,10 +312,25 @@ impl Fact {
                 let words = words.join(" ");
                 (!moves.contains(&words)).then(|| format!("- history {words}\n+ history {moves:?}"))
             }
+            Self::Moves(expected) => {
+                let found: usize = plan.statuses.values().map(|status| status.history.len()).sum();
+                (found != *expected).then(|| format!("- moves {expected}\n+ moves {found}"))
+            }
+            Self::Since(address, expected) => {
+                let all = plan.statuses.values().flat_map(|status| &status.ips);
+                let mut of_this = all.filter(|ip| ip.address == address.to_string());
+                let since = of_this.find_map(|ip| ip.since.as_ref()).map(|time| plan::Time::from(time.0));
+                let found = since.map(|since| scene.now.millis_since(since) / 1000);
+                (found != Some(*expected)).then(|| format!("- since {expected} s\n+ since {found:?} s"))
+            }
             Self::Says(text) => {
                 let messages = messages(plan);
                 (!messages.iter().any(|message| message.contains(text)))
                     .then(|| format!("- says {text:?}\n+ says {messages:#?}"))
+            }
+            Self::Silent(text) => {
+                let messages = messages(plan);
+                messages.iter().any(|message| message.contains(text)).then(|| format!("+ says {text:?}"))
             }
             Self::Counts(reserved, attached, unattached) => {
                 let expected = [*reserved, *attached, *unattached];
@@ -303,6 +339,14 @@ impl Fact {
                 (found != expected).then(|| format!("- counts {expected:?}\n+ counts {found:?}"))
             }
             Self::Why(address, node, expected) => why(scene, *address, node.as_deref(), expected),
+            Self::AlsoListed(address, expected) => {
+                let found = plan::explain(&scene.world, scene.now, *address)?.also_listed_by.join(",");
+                (found != *expected).then(|| format!("- why {address} also {expected}\n+ also {found}"))
+            }
+            Self::Pool(allocation, expected) => {
+                let found = pool(scene, allocation);
+                (found != *expected).then(|| format!("- pool {allocation} {expected:?}\n+ {found:?}"))
+            }
         }
     }
 }
@@ -338,6 +382,17 @@ fn why(scene: &Scene, address: IpAddr, node: Option<&str>, expected: &str) -> Op
         }
     };
     (found != expected).then(|| format!("- why {address} {node:?} {expected}\n+ {found}, {explanation:#?}"))
+}
+
+/// The names of the nodes that an allocation selects.
+fn pool(scene: &Scene, allocation: &str) -> Vec<String> {
+    let pools = plan::pools(&scene.world);
+    let mine = pools.into_iter().filter(|(names, _)| names.contains(&allocation));
+    let is = |node: &plan::Node| {
+        let named = scene.world.nodes.iter().find(|(_, other)| std::ptr::eq(*other, node));
+        named.map_or("a node of another world", |(name, _)| name).to_owned()
+    };
+    mine.flat_map(|(_, nodes)| nodes).map(is).collect()
 }
 
 fn lists(expected: &[String], found: &[String]) -> Vec<String> {

@@ -9,6 +9,9 @@ type Check = fn() -> Result<(), String>;
 /// `what is wrong | path of the fault | change of a good spec`
 const BAD_SPECS: &str = include_str!("cases/bad-specs.txt");
 
+/// `what is right | change of a good spec`
+const GOOD_SPECS: &str = include_str!("cases/good-specs.txt");
+
 pub fn trials() -> Vec<Trial> {
     let addresses = BAD_ADDRESSES.iter().map(|(text, word)| {
         let check = move || bad_address(text, word).map_err(Failed::from);
@@ -19,11 +22,19 @@ pub fn trials() -> Vec<Trial> {
         let name = line.split(" | ").next().unwrap_or(line);
         Trial::test(format!("parse: refuses {name}"), move || bad_spec(line).map_err(Failed::from))
     });
+    let accepted = GOOD_SPECS.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let name = line.split(" | ").next().unwrap_or(line);
+        Trial::test(format!("parse: accepts {name}"), move || good_spec(line).map_err(Failed::from))
+    });
+    let limits = LIMITS.iter().map(|(path, most, change)| {
+        let check = move || limit(path, *most, *change).map_err(Failed::from);
+        Trial::test(format!("parse: the limit of {path}"), check)
+    });
     let good = GOOD.iter().map(|(name, check)| {
         let check = move || check().map_err(Failed::from);
         Trial::test(format!("parse: {name}"), check)
     });
-    addresses.chain(others).chain(good).collect()
+    addresses.chain(others).chain(accepted).chain(limits).chain(good).collect()
 }
 
 /// Addresses that are refused, and a word that the message must have.
@@ -60,6 +71,46 @@ const BAD_ADDRESSES: &[(&str, &str)] = &[
     ("::ffff:127.0.0.1", "loopback"),
 ];
 
+/// Where a limit is, the most that is taken, and a change that makes so many.
+type Limit = (&'static str, usize, fn(usize) -> Value);
+
+const LIMITS: &[Limit] = &[
+    (
+        "spec.reservedIPs",
+        256,
+        |n| json!({"reservedIPs": (0..n).map(|i| format!("2001:db8::{i:x}")).collect::<Vec<_>>()}),
+    ),
+    ("spec.cloud.region", 63, |n| json!({"cloud": {"provider": "gcp", "region": "r".repeat(n)}})),
+    (
+        "spec.cloud.zones",
+        64,
+        |n| json!({"cloud": {"provider": "gcp", "zones": (0..n).map(|i| format!("z{i}")).collect::<Vec<_>>()}}),
+    ),
+    ("spec.cloud.zones[0]", 63, |n| json!({"cloud": {"provider": "gcp", "zones": ["z".repeat(n)]}})),
+    ("spec.workloadRef.name", 253, |n| json!({"workloadRef": {"kind": "DaemonSet", "name": "w".repeat(n)}})),
+    (
+        "spec.workloadRef.namespace",
+        63,
+        |n| json!({"workloadRef": {"kind": "DaemonSet", "name": "w", "namespace": "n".repeat(n)}}),
+    ),
+    ("spec.nodeSelector.role", 63, |n| json!({"nodeSelector": {"role": "v".repeat(n)}})),
+    ("spec.nodeSelectorTerms[0].matchExpressions[0].key", 63, |n| label_key(&"k".repeat(n))),
+    ("spec.nodeSelectorTerms[0].matchExpressions[0].key", 253 + 2, |n| {
+        label_key(&format!("{}/k", "p".repeat(n - 2)))
+    }),
+    ("spec.failover.stormThresholdPercent", 100, |n| json!({"failover": {"stormThresholdPercent": n}})),
+    ("spec.reconcileInterval", 2_147_483_647, |n| json!({"reconcileInterval": n})),
+];
+
+fn label_key(key: &str) -> Value {
+    json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": "Exists"}]}]})
+}
+
+fn limit(path: &str, most: usize, change: fn(usize) -> Value) -> Result<(), String> {
+    parsed(&change(most))?;
+    refused(&change(most + 1), path)
+}
+
 const GOOD: &[(&str, Check)] = &[
     ("fills in the defaults", defaults),
     ("takes 256 addresses of both families", largest),
@@ -73,7 +124,8 @@ const GOOD: &[(&str, Check)] = &[
     ("tells an empty list of tolerations from none", tolerations),
     ("finds all faults at once, each with its path", all_at_once),
     ("refuses what is no object without a panic", no_object),
-    ("refuses 257 addresses", too_many),
+    ("says what a number has to be", numbers),
+    ("says what was found in place of what", kinds),
 ];
 
 fn good() -> Value {
@@ -106,6 +158,12 @@ fn bad_spec(line: &str) -> Result<(), String> {
     };
     let change = serde_json::from_str(change).map_err(|why| format!("{change}: {why}"))?;
     refused(&change, path)
+}
+
+fn good_spec(line: &str) -> Result<(), String> {
+    let change = line.split_once(" | ").ok_or_else(|| format!("{line:?} has no change"))?.1;
+    let change = serde_json::from_str(change).map_err(|why| format!("{change}: {why}"))?;
+    parsed(&change).map(drop)
 }
 
 /// Exactly one fault, at that path, with a message that is a sentence.
@@ -248,7 +306,36 @@ fn no_object() -> Result<(), String> {
     Ok(())
 }
 
-fn too_many() -> Result<(), String> {
-    let all: Vec<String> = (0..257).map(|n| format!("2001:db8::{n:x}")).collect();
-    refused(&json!({"reservedIPs": all}), "spec.reservedIPs")
+fn numbers() -> Result<(), String> {
+    says(&json!({"reconcileInterval": 4}), "spec.reconcileInterval: is 4; it must be 5 or more")?;
+    says(
+        &json!({"reconcileInterval": 4_294_967_301_i64}),
+        "spec.reconcileInterval: is 4294967301; it must be from 5 to 2147483647",
+    )?;
+    says(
+        &json!({"failover": {"stormThresholdPercent": 0}}),
+        "spec.failover.stormThresholdPercent: is 0; it must be from 1 to 100",
+    )
+}
+
+fn kinds() -> Result<(), String> {
+    let found = [
+        (json!("x"), "the string \"x\""),
+        (json!(7), "the number 7"),
+        (json!(true), "a boolean"),
+        (json!({}), "an object"),
+    ];
+    for (value, words) in found {
+        let sentence =
+            format!("spec.reservedIPs: must be a list of addresses, e.g. [\"203.0.113.10\"], not {words}");
+        says(&json!({"reservedIPs": value}), &sentence)?;
+    }
+    says(&json!({"paused": []}), "spec.paused: must be true or false, not a list")?;
+    says(&json!({"reservedIPs": [null]}), "spec.reservedIPs[0]: must be a string, not null")
+}
+
+/// The only fault is this sentence.
+fn says(change: &Value, sentence: &str) -> Result<(), String> {
+    let faults = parse(&with(change)).err().unwrap_or_default();
+    same(&faults.iter().map(ToString::to_string).collect::<Vec<_>>(), &vec![sentence.to_owned()])
 }
