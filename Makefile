@@ -67,10 +67,15 @@ sim: ## The three simulated clouds on ports 8081 to 8083, their admin port on 80
 bench-sim: ## How fast the simulated clouds are: 10,000 addresses, 5,000 instances
 	$(CARGO) run --quiet --release --package sim --example bench
 
+MUTANTS := cargo-mutants mutants --package plan --jobs 2
+SOME_GOT_THROUGH := { code=$$?; [ $$code -eq 2 ] || [ $$code -eq 3 ]; }
 .PHONY: mutants
-mutants: ## Mutation testing of the planner (hours; installs cargo-mutants if it is missing)
+mutants: ## Mutation testing of the planner (half an hour; installs cargo-mutants if it is missing)
 	command -v cargo-mutants >/dev/null || $(CARGO) install --locked cargo-mutants
-	PLAN_CASES=$${PLAN_CASES:-300} cargo-mutants mutants --package plan --cap-lints true --timeout 60 -- --test properties --test scenarios
+	# The scenarios first, which are quick; the properties for what they let through.
+	$(MUTANTS) -- --test scenarios || $(SOME_GOT_THROUGH)
+	PLAN_CASES=$${PLAN_CASES:-1000} $(MUTANTS) --iterate -- --test properties || $(SOME_GOT_THROUGH)
+	@echo "Survivors, if any, are in mutants.out/missed.txt; docs/mutation-testing.md has those that may."
 
 .PHONY: bench-plan
 bench-plan: ## How long a plan takes for 50 to 5,000 nodes, and what it allocates
