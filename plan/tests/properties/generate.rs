@@ -3,7 +3,7 @@
 use crate::random::Random;
 use crate::universe::{Universe, pod};
 use plan::parse::{self, Spec};
-use plan::{Allocation, Node, Taint, Time, WorkloadKey, World, plan};
+use plan::{Allocation, Labels, Node, Taint, Time, WorkloadKey, World, plan};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -246,4 +246,41 @@ fn garbage_status(random: &mut Random) -> Value {
         .map(|_| json!({ "address": word(), "state": word(), "node": word(), "providerID": word(), "reason": word(), "operation": operation }))
         .collect();
     json!({ "ips": ips, "observedGeneration": 99 })
+}
+
+/// Made at once or bit by bit, labels answer as a map would.
+pub fn labels_are_a_map(random: &mut Random) {
+    const KEYS: [&str; 6] = [
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        crds::LABEL_READY,
+        crds::LABEL_ALLOCATION,
+        "pool",
+        "role",
+    ];
+    let mut map: BTreeMap<String, String> = BTreeMap::new();
+    for key in KEYS {
+        if random.percent(50) {
+            map.insert(key.to_owned(), random.below(3).to_string());
+        }
+    }
+    let mut labels = Labels::from(map.clone());
+    for _ in 0..random.below(6) {
+        let key = KEYS[random.below(KEYS.len())];
+        if random.percent(50) {
+            let value = random.below(3).to_string();
+            map.insert(key.to_owned(), value.clone());
+            labels.insert(key, value);
+        } else {
+            assert_eq!(labels.remove(key), map.remove(key), "{key}");
+        }
+    }
+    let expected = |key: &str| map.get(key).map(String::as_str);
+    for key in KEYS {
+        assert_eq!(labels.get(key), expected(key), "{key}");
+    }
+    assert_eq!(labels.zone(), expected(KEYS[0]).unwrap_or_default());
+    assert_eq!(labels.region(), expected(KEYS[1]));
+    assert_eq!((labels.ready(), labels.allocation()), (expected(KEYS[2]), expected(KEYS[3])));
+    assert_eq!(labels, Labels::from(map), "the same labels are the same");
 }

@@ -1,7 +1,7 @@
 //! Properties of the planner over generated worlds.
 //!
 //! Every case is made from one seed. `PLAN_CASES` says how many cases each property gets (default
-//! 25,000; four properties), `PLAN_SEED` repeats one. Seeds that once failed are kept in `seeds.txt` and
+//! 25,000; five properties), `PLAN_SEED` repeats one. Seeds that once failed are kept in `seeds.txt` and
 //! run first.
 
 #![allow(clippy::panic, clippy::expect_used)] // tests
@@ -59,4 +59,10 @@ fn order_of_input_does_not_matter() {
 #[test]
 fn never_panics() {
     check("never_panics", generate::garbage_is_planned);
+}
+
+/// Labels answer as a map would, however they came about.
+#[test]
+fn labels_are_a_map() {
+    check("labels_are_a_map", generate::labels_are_a_map);
 }
