@@ -10,7 +10,7 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
 .PHONY: test
-test: check control-plane ## Everything: format, lints, unit and property tests, tests on a real control plane
+test: check control-planes ## Everything: format, lints, unit and property tests, tests on a real control plane
 	$(CARGO) test --workspace --test admission --test bed --test certs --test controller --test deploy --test docs --test monitoring --test plugin
 	dev/sim/truth/run
 	$(MAKE) --no-print-directory docs
@@ -32,6 +32,10 @@ lint: ## Clippy, warnings denied
 .PHONY: control-plane
 control-plane: ## Gets etcd, kube-apiserver & co. into the cache (minutes, the first time)
 	@[ "$(CONTROL_PLANE)" = skip ] || dev/cluster/control-plane/ensure
+
+.PHONY: control-planes
+control-planes: ## The same, with the API server of the oldest version that is tested
+	@[ "$(CONTROL_PLANE)" = skip ] || dev/cluster/control-plane/ensure v1.33
 
 .PHONY: prometheus
 prometheus: ## Gets Prometheus and promtool into the cache (Debian's package, not installed)

@@ -53,6 +53,7 @@ impl Binaries {
     pub fn ensure(version: Version) -> Result<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("control-plane/ensure");
         let status = Command::new(&script)
+            .arg(format!("v{}", version.minor()))
             .stdin(Stdio::null())
             .status()
             .with_context(|| format!("cannot run {}", script.display()))?;

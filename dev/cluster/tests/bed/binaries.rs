@@ -15,6 +15,7 @@ const ENSURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/control-plane/ensure"
 /// Runs the script with an empty cache, on a machine without Go.
 async fn ensure_binaries(cache: &Path, downloads: &str) -> Result<Output> {
     let output = Command::new(ENSURE)
+        .args(cluster::Version::ALL.map(|version| format!("v{}", version.minor())))
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("CONTROL_PLANE_CACHE", cache)
@@ -40,6 +41,13 @@ pub async fn nothing_works_and_the_message_says_what_to_do(_: Arc<Bed>) -> Resul
     ] {
         ensure!(message.contains(words), "{words:?} is not in:\n{message}");
     }
+    Ok(())
+}
+
+pub async fn a_version_that_is_not_there_is_refused(_: Arc<Bed>) -> Result<()> {
+    let output = Command::new(ENSURE).arg("v1.1").output().await?;
+    let message = String::from_utf8(output.stderr)?;
+    ensure!(!output.status.success() && message.contains("v1.1 is no version"), "{message}");
     Ok(())
 }
 

@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     cluster::harness::run(cluster::tests![
         binaries::a_release_is_downloaded_and_checked,
         binaries::nothing_works_and_the_message_says_what_to_do,
+        binaries::a_version_that_is_not_there_is_refused,
         components::api_server_killed_and_restarted,
         components::every_component_can_be_paused_and_restarted,
         components::two_clusters_side_by_side,
