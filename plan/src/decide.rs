@@ -338,7 +338,7 @@ impl<'i, 'w> Planner<'i, 'w> {
         };
         let claim = &self.index.claims[slot.claim];
         if let Some(node) = node {
-            let marks_are_others = self.marked_for_another(node, number);
+            let marks_are_others = marks::speak_of_another(self, node, slot);
             if marks::has_marks(self.index.nodes[node].node) && !marks_are_others {
                 return;
             }
@@ -363,17 +363,6 @@ impl<'i, 'w> Planner<'i, 'w> {
             provider_id: provider_id.to_owned(),
         };
         self.step(number, Action::Detach { from, token: token.to_owned(), target }, cause);
-    }
-
-    /// Whether the marks of a node speak of another address that is there too: those stay.
-    fn marked_for_another(&self, node: usize, number: usize) -> bool {
-        let text = self.index.nodes[node].node.reserved_ip.as_deref();
-        let marked: Option<std::net::IpAddr> = text.and_then(|text| text.parse().ok());
-        // Its own, mostly; no other slot has the same address.
-        marked.is_some_and(|marked| {
-            marked != self.slots.all[number].address
-                && self.slots.all.iter().any(|slot| slot.address == marked && slot.on_node() == Some(node))
-        })
     }
 
     fn is_own_node(&self, node: usize) -> bool {

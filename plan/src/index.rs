@@ -3,7 +3,7 @@
 use crate::parse::Spec;
 use crate::select::{self, Tolerated};
 use crate::{Allocation, InstanceView, Node, Pod, Reason, Time, WorkloadKey, World, marks};
-use crds::{CloudProvider, IpStatus, Mode, WorkloadKind};
+use crds::{CloudProvider, IpStatus, WorkloadKind};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -47,7 +47,7 @@ pub struct Pool {
 impl Claim<'_> {
     /// Whether it acts, as opposed to saying what it would do.
     pub fn enforces(&self) -> bool {
-        self.spec.mode == Mode::Enforce
+        self.object.acts()
     }
 
     pub fn is_daemon_set(&self) -> bool {

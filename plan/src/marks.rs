@@ -2,7 +2,7 @@
 
 use crate::decide::Planner;
 use crate::index::Index;
-use crate::slot::State;
+use crate::slot::{Slot, State};
 use crate::{Node, NodeMarks};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::IpAddr;
@@ -26,8 +26,21 @@ pub fn names(index: &Index<'_>, address: IpAddr) -> bool {
 
 /// Whether a node has exactly these marks.
 pub fn has(node: &Node, allocation: &str, address: IpAddr) -> bool {
-    is_home(node, allocation)
-        && node.reserved_ip.as_deref().and_then(|text| text.parse().ok()) == Some(address)
+    is_home(node, allocation) && address_of(node) == Some(address)
+}
+
+/// The address that a node is marked with.
+fn address_of(node: &Node) -> Option<IpAddr> {
+    node.reserved_ip.as_deref()?.parse().ok()
+}
+
+/// Whether the marks of a slot's node speak of another address that is there too: those stay.
+pub fn speak_of_another(planner: &Planner<'_, '_>, node: usize, slot: &Slot<'_>) -> bool {
+    // Mostly they speak of its own, which no other slot has.
+    let marked = address_of(planner.index.nodes[node].node).filter(|marked| *marked != slot.address);
+    marked.is_some_and(|marked| {
+        planner.slots.all.iter().any(|other| other.address == marked && other.on_node() == Some(node))
+    })
 }
 
 pub fn plan(planner: &mut Planner<'_, '_>) {
@@ -112,8 +125,7 @@ fn ours(planner: &Planner<'_, '_>, node: usize, unsure: &FxHashSet<usize>) -> bo
 
 /// Whether the address that a node is marked with belongs to an acting allocation and is not there.
 fn elsewhere(planner: &Planner<'_, '_>, node: usize) -> bool {
-    let marked =
-        planner.index.nodes[node].node.reserved_ip.as_deref().and_then(|text| text.parse::<IpAddr>().ok());
+    let marked = address_of(planner.index.nodes[node].node);
     planner.slots.all.iter().any(|slot| {
         let known = !matches!(slot.state, State::Unknown(_)) && !slot.stale && !slot.busy;
         Some(slot.address) == marked && known && planner.index.claims[slot.claim].enforces()

@@ -340,7 +340,8 @@ impl Fact {
             }
             Self::Why(address, node, expected) => why(scene, *address, node.as_deref(), expected),
             Self::AlsoListed(address, expected) => {
-                let found = plan::explain(&scene.world, scene.now, *address)?.also_listed_by.join(",");
+                let explanation = plan::explain(&scene.world, scene.now, *address);
+                let found = explanation.map(|found| found.also_listed_by.join(",")).unwrap_or_default();
                 (found != *expected).then(|| format!("- why {address} also {expected}\n+ also {found}"))
             }
             Self::Pool(allocation, expected) => {
