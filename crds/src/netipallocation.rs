@@ -390,6 +390,10 @@ pub struct NetIPAllocationStatus {
     /// What is known of each address.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["address"]))]
     pub ips: Vec<IpStatus>,
+    /// While an address waits for a node: why nodes cannot take it, most frequent reason first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub refusals: Vec<NodeRefusal>,
     /// The last ten moves, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
@@ -438,6 +442,24 @@ impl IpStatus {
         let to = operation.and_then(|operation| operation.to_provider_id.as_deref());
         [self.provider_id.as_deref(), from, to].into_iter().flatten()
     }
+}
+
+/// Nodes that cannot take an address, for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct NodeRefusal {
+    /// Why, in one word.
+    pub reason: String,
+    /// How many nodes.
+    pub count: i32,
+    /// Some of them, in order of their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 5))]
+    pub nodes: Vec<String>,
+    /// What was said of the first of them, if anything was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// A move that is under way.

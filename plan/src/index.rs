@@ -188,7 +188,7 @@ impl<'w> Index<'w> {
     }
 
     pub fn instance(&self, provider_id: &str) -> &'w InstanceView {
-        self.machines.get(provider_id).map_or(&InstanceView::Unknown, |machine| machine.view)
+        self.machines.get(provider_id).map_or(&UNREAD, |machine| machine.view)
     }
 
     /// Why a node cannot take an address of a claim, apart from being taken.
@@ -224,6 +224,9 @@ struct Machine<'w> {
     node: Option<usize>,
 }
 
+/// Of an instance that nobody has read.
+static UNREAD: InstanceView = InstanceView::Unknown { message: String::new() };
+
 /// Instances by provider ID.
 type Machines<'w> = FxHashMap<&'w str, Machine<'w>>;
 
@@ -243,7 +246,7 @@ fn entry<'w>(
     name: &'w str,
     node: &'w Node,
 ) -> NodeEntry<'w> {
-    let unread = Machine { view: &InstanceView::Unknown, node: None };
+    let unread = Machine { view: &UNREAD, node: None };
     let machine = machines.entry(&node.provider_id).or_insert(unread);
     // Two nodes with one provider ID cannot be; should they, the first by name counts.
     if machine.node.is_none() && !node.provider_id.is_empty() {
@@ -286,7 +289,7 @@ fn unfit(world: &World, name: &str, node: &Node, instance: &InstanceView) -> Opt
             InstanceView::Running { refuses } => refuses.as_ref().map(|(reason, _)| *reason),
             InstanceView::Stopped | InstanceView::NotFound => Some(Reason::InstanceStopped),
             // What its interface holds has to be read before the first write.
-            InstanceView::Unknown => Some(Reason::CloudUnknown),
+            InstanceView::Unknown { .. } => Some(Reason::CloudUnknown),
         }
     }
 }

@@ -127,8 +127,14 @@ reasons! {
     Stranded,
     /// Evicting does not help: a replacement has no requirement, or none can be scheduled.
     EvictionStopped,
+    /// A misplaced pod may not be evicted now; the API server says why.
+    EvictionRefused,
     /// More pods of the workload wait for a node than there are addresses.
     MorePodsThanAddresses,
+    /// The workload cannot be listed, so nobody knows where its pods are: moves by choice wait.
+    WorkloadUnknown,
+    /// The workload does not exist: the address is kept, and no pod follows it.
+    WorkloadNotFound,
     /// The node is not Ready.
     NotReady,
     /// The node is cordoned.
@@ -139,6 +145,8 @@ reasons! {
     OtherCloud,
     /// The node holds a reserved address already.
     HoldsAddress,
+    /// Another Node object stands for the same machine, and counts.
+    SameInstance,
     /// The acting controller runs on the node.
     OwnNode,
     /// An attach to this node failed a short while ago.

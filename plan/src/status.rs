@@ -61,6 +61,7 @@ fn status(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> NetIPAllo
         attached: count(attached),
         unattached: count(reserved.saturating_sub(attached)),
         ips,
+        refusals: Vec::new(),
         history,
         plan: if planner.index.claims[claim].enforces() {
             Vec::new()

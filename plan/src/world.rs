@@ -19,6 +19,8 @@ pub struct World {
     pub pods: BTreeMap<String, Pod>,
     /// Workloads that allocations refer to, as far as they exist.
     pub workloads: BTreeMap<WorkloadKey, Workload>,
+    /// Workloads that cannot be listed (yet), and why: nobody can say which pods they have, or where.
+    pub unlisted: BTreeMap<WorkloadKey, String>,
     /// What the cloud last said of each address. An address that is missing was never read.
     pub addresses: BTreeMap<IpAddr, Seen<AddressView>>,
     /// What the cloud last said of each instance, by provider ID.
@@ -30,7 +32,10 @@ pub struct World {
     pub last_write: BTreeMap<IpAddr, LastWrite>,
     /// Writes that failed, by address and provider ID; gone once one succeeds.
     pub failures: BTreeMap<(IpAddr, String), Failure>,
-    /// Our last eviction of a pod of each workload.
+    /// Evictions that the API server refused (a PodDisruptionBudget, a missing right), by the pod's UID;
+    /// gone once one succeeds, and with the pod.
+    pub refused_evictions: BTreeMap<String, RefusedEviction>,
+    /// Our last eviction of a pod of each workload that the API server granted.
     pub evicted: BTreeMap<WorkloadKey, LastEviction>,
     /// Since when something has been so, as the previous plan noticed it ([`crate::Plan::noticed`]).
     pub noticed: BTreeMap<Notice, Time>,
@@ -89,6 +94,8 @@ pub struct Node {
     pub deleting: bool,
     /// Taints.
     pub taints: Vec<Taint>,
+    /// When it was created, by the API server's clock.
+    pub created: Time,
 }
 
 /// A taint on a node.
@@ -197,7 +204,10 @@ pub enum InstanceView {
     /// There is no such instance.
     NotFound,
     /// Nothing is known.
-    Unknown,
+    Unknown {
+        /// What went wrong; empty: it has not been read yet.
+        message: String,
+    },
 }
 
 /// A step that is under way.
@@ -217,6 +227,15 @@ pub struct LastEviction {
     /// UIDs of the workload's pods that were there then: whoever is not among them came after. (Creation
     /// times are of another clock, and of whole seconds.)
     pub pods: BTreeSet<String>,
+}
+
+/// An eviction that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedEviction {
+    /// When it was refused last, by our clock.
+    pub at: Time,
+    /// What the API server said.
+    pub message: String,
 }
 
 /// A write that has ended.

@@ -369,6 +369,6 @@ fn instance_view(state: InstanceState) -> InstanceView {
         },
         InstanceState::Stopped => InstanceView::Stopped,
         InstanceState::NotFound => InstanceView::NotFound,
-        InstanceState::Unknown(_) => InstanceView::Unknown,
+        InstanceState::Unknown(error) => InstanceView::Unknown { message: error.message },
     }
 }

@@ -164,8 +164,10 @@ impl Conditions {
 impl Node {
     /// For the planner.
     pub fn for_planner(self) -> plan::Node {
+        let created = created(&self.metadata);
         let annotations = self.metadata.annotations.unwrap_or_default();
         plan::Node {
+            created,
             uid: self.metadata.uid.unwrap_or_default(),
             provider_id: self.spec.provider_id,
             ready: self.status.ready(),

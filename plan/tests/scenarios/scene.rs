@@ -331,7 +331,7 @@ impl Scene {
             }
             "stopped" => InstanceView::Stopped,
             "missing" => InstanceView::NotFound,
-            "unknown" => InstanceView::Unknown,
+            "unknown" => InstanceView::Unknown { message: String::new() },
             "unread" => {
                 self.world.instances.remove(&id);
                 self.unread.insert(id);
