@@ -2,10 +2,12 @@
 
 use crate::index::{Claim, Index, zone_of_instance};
 use crate::slot::Slot;
+use crate::tally::{NodesInTheWay, Tally};
 use crate::{AddressView, Failure, FailureClass, Reason, Time, World, WriteKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
+use std::rc::Rc;
 
 /// How long a node that refused an address for good is not asked again.
 const PERMANENT_SECONDS: i64 = 10 * 60;
@@ -22,10 +24,16 @@ pub struct Assignment<'i, 'w> {
     /// Nodes that could take an address, by zone; claims that see the same nodes share a list.
     lists: Vec<FitNodes<'w>>,
     list_of: FxHashMap<(usize, String), usize>,
+    /// Why the nodes of the cluster cannot take an address, for claims that see the same nodes.
+    in_the_way: FxHashMap<usize, Rc<NodesInTheWay>>,
     /// How many addresses of a claim are in a zone, or on the way there.
     in_zone: FxHashMap<(usize, &'w str), usize>,
     /// Claims for which no node can be found any more, whatever is shuffled.
     exhausted: FxHashSet<usize>,
+    /// Addresses that no node may be tried for now.
+    resting: FxHashSet<IpAddr>,
+    /// Nodes that must not be tried for an address now.
+    cooling: FxHashSet<(IpAddr, usize)>,
 }
 
 impl<'i, 'w> Assignment<'i, 'w> {
@@ -37,11 +45,30 @@ impl<'i, 'w> Assignment<'i, 'w> {
             promised: Vec::new(),
             lists: Vec::new(),
             list_of: FxHashMap::default(),
+            in_the_way: FxHashMap::default(),
             in_zone: FxHashMap::default(),
             exhausted: FxHashSet::default(),
+            resting: FxHashSet::default(),
+            cooling: FxHashSet::default(),
         };
+        assignment.note_failures();
         assignment.take_what_is_held(slots);
         assignment
+    }
+
+    /// Looks at every failure once: a refusing account must not make the search for nodes dearer.
+    fn note_failures(&mut self) {
+        let (index, now) = (self.index, self.index.now);
+        for ((address, provider_id), failure) in &index.world.failures {
+            if retry_at(failure) <= now {
+                continue;
+            }
+            // A cloud that throttles, or refuses the credentials, does so for every node.
+            if matches!(failure.class, FailureClass::Throttled | FailureClass::Denied) {
+                self.resting.insert(*address);
+            }
+            self.cooling.extend(index.node_of_instance(provider_id).map(|node| (*address, node)));
+        }
     }
 
     fn take_what_is_held(&mut self, slots: &[Slot<'w>]) {
@@ -99,10 +126,7 @@ impl<'i, 'w> Assignment<'i, 'w> {
         let promised = slot.operation()?.to_provider_id.as_deref()?;
         let node = self.index.node_of_instance(promised)?;
         let claim = &self.index.claims[slot.claim];
-        if self.taken[node]
-            || self.index.refusal(claim, node).is_some()
-            || self.cooling_off(slot, node).is_some()
-        {
+        if self.taken[node] || self.index.refusal(claim, node).is_some() || self.cools_off(slot, node) {
             return None;
         }
         self.take(slot, node);
@@ -113,6 +137,9 @@ impl<'i, 'w> Assignment<'i, 'w> {
     /// Finds a node for an address; others that were placed here may have to take another one.
     pub fn place(&mut self, number: usize, slots: &[Slot<'w>]) -> Option<usize> {
         let slot = &slots[number];
+        if self.resting.contains(&slot.address) {
+            return None;
+        }
         if let Some(node) = self.best_free(slot) {
             self.give(number, slot, node);
             return Some(node);
@@ -142,7 +169,7 @@ impl<'i, 'w> Assignment<'i, 'w> {
         self.lists[list].skip_taken(&self.taken);
         let mut best: Option<((bool, usize, usize), usize)> = None;
         for zone in &self.lists[list].zones {
-            let usable = |node: &&usize| !self.taken[**node] && self.cooling_off(slot, **node).is_none();
+            let usable = |node: &&usize| !self.taken[**node] && !self.cools_off(slot, **node);
             let Some(node) = zone.nodes[zone.first..].iter().find(usable).copied() else { continue };
             let crowd = self.in_zone.get(&(slot.claim, zone.name)).copied().unwrap_or(0);
             let rank = (zone.name != left, crowd, node);
@@ -180,9 +207,11 @@ impl<'i, 'w> Assignment<'i, 'w> {
     fn shuffle(&mut self, number: usize, slots: &[Slot<'w>]) -> Option<usize> {
         let start = slots[number].claim;
         let mut came_from: FxHashMap<usize, (usize, usize)> = FxHashMap::default();
-        let mut queue = VecDeque::from([start]);
+        // Claims, and the address of theirs that would take the next node.
+        let mut queue = VecDeque::from([(start, number)]);
         let mut seen = FxHashSet::from_iter([start]);
-        while let Some(claim) = queue.pop_front() {
+        let mut held_up = false;
+        while let Some((claim, mover)) = queue.pop_front() {
             if self.exhausted.contains(&claim) {
                 continue;
             }
@@ -196,15 +225,22 @@ impl<'i, 'w> Assignment<'i, 'w> {
                 {
                     continue;
                 }
+                if self.cools_off(&slots[mover], node) {
+                    held_up = true;
+                    continue;
+                }
                 came_from.insert(other_claim, (claim, node));
                 seen.insert(other_claim);
                 if let Some(free) = self.best_free(&slots[other]) {
                     return Some(self.pass_on(number, start, other_claim, free, &came_from, slots));
                 }
-                queue.push_back(other_claim);
+                queue.push_back((other_claim, other));
             }
         }
-        self.exhausted.extend(seen);
+        // What one address may not have now, another one of the same allocation may.
+        if !held_up {
+            self.exhausted.extend(seen);
+        }
         None
     }
 
@@ -234,18 +270,31 @@ impl<'i, 'w> Assignment<'i, 'w> {
         target
     }
 
-    /// When an attach of this address to this node may be tried again, if not now.
-    pub fn cooling_off(&self, slot: &Slot<'_>, node: usize) -> Option<Time> {
-        let here = retry_at(self.index, slot, &self.index.nodes[node].node.provider_id);
-        here.max(self.refused_everywhere(slot)).filter(|at| *at > self.index.now)
+    /// Whether an attach of this address to this node must not be tried now.
+    pub fn cools_off(&self, slot: &Slot<'_>, node: usize) -> bool {
+        self.resting.contains(&slot.address) || self.cooling.contains(&(slot.address, node))
     }
 
-    /// A cloud that throttles, or refuses the credentials, does so for every node.
-    fn refused_everywhere(&self, slot: &Slot<'_>) -> Option<Time> {
-        let general =
-            |failure: &Failure| matches!(failure.class, FailureClass::Throttled | FailureClass::Denied);
-        let failures = failures_of(self.index.world, slot.address).filter(|(failure, _)| general(failure));
-        failures.filter_map(|(_, provider_id)| retry_at(self.index, slot, provider_id)).max()
+    /// Why nodes cannot take an address that got none. Everything but what failed for this very address is
+    /// looked at once for all claims that see the same nodes.
+    pub fn tally(&mut self, slot: &Slot<'w>) -> Tally {
+        let list = self.list_for(slot.claim);
+        let index = self.index;
+        let taken = &self.taken;
+        let claim = &index.claims[slot.claim];
+        let shared =
+            self.in_the_way.entry(list).or_insert_with(|| NodesInTheWay::new(index, claim, taken).into());
+        let shared = shared.clone();
+        if self.resting.contains(&slot.address) {
+            return Tally::new(index, shared, None);
+        }
+        let failed_on = failures_of(index.world, slot.address);
+        let mut cooling: Vec<usize> = failed_on
+            .filter_map(|(_, provider_id)| index.node_of_instance(provider_id))
+            .filter(|node| self.cools_off(slot, *node))
+            .collect();
+        cooling.sort_unstable();
+        Tally::new(index, shared, Some(&cooling))
     }
 
     /// Why a claim cannot have a node, as of now.
@@ -254,7 +303,7 @@ impl<'i, 'w> Assignment<'i, 'w> {
         self.index
             .refusal(claim, node)
             .or_else(|| self.taken[node].then_some(Reason::HoldsAddress))
-            .or_else(|| self.cooling_off(slot, node).map(|_| Reason::CoolingOff))
+            .or_else(|| self.cools_off(slot, node).then_some(Reason::CoolingOff))
     }
 }
 
@@ -304,18 +353,15 @@ pub fn failure_on<'w>(world: &'w World, address: IpAddr, provider_id: &str) -> O
     failures_of(world, address).find(|(_, failed_on)| *failed_on == provider_id).map(|(failure, _)| failure)
 }
 
-/// When a write for an address on an instance may be repeated after its last failure.
-pub fn retry_at(index: &Index<'_>, slot: &Slot<'_>, provider_id: &str) -> Option<Time> {
-    let failure = failure_on(index.world, slot.address, provider_id)?;
+/// When a write may be repeated after a failure.
+pub fn retry_at(failure: &Failure) -> Time {
     let pause = match failure.class {
         FailureClass::Permanent => PERMANENT_SECONDS,
-        // Who was faster is for the next reading to tell.
-        FailureClass::Conflict => 1,
         FailureClass::Denied => LONGEST_PAUSE_SECONDS / 5,
-        FailureClass::Throttled | FailureClass::Transient => {
+        FailureClass::Conflict | FailureClass::Throttled | FailureClass::Transient => {
             let doubled = 1_i64 << failure.attempts.saturating_sub(1).min(16);
             doubled.min(LONGEST_PAUSE_SECONDS)
         }
     };
-    Some(failure.at.plus_seconds(pause.max(failure.retry_after.unwrap_or(0))))
+    failure.at.plus_seconds(pause.max(failure.retry_after.unwrap_or(0)))
 }

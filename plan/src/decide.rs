@@ -1,15 +1,14 @@
 //! The plan: situation by situation, in one pass over the world.
 
-use crate::assign::{Assignment, failure_on, failures_of, retry_at};
+use crate::assign::{Assignment, failure_on, retry_at};
 use crate::index::Index;
 use crate::leave::{self, Verdict};
 use crate::notice::Notices;
 use crate::slot::{Slot, Slots, State, is_retained};
-use crate::{
-    Action, FailureClass, Notice, Place, Plan, Reason, Step, Time, World, finalizers, marks, pods, status,
-};
-use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::tally::Tally;
+use crate::{Action, Notice, Place, Plan, Reason, Step, Time, World, finalizers, marks, pods, status};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 
 /// Decides for the whole world.
 pub fn plan(world: &World, now: Time) -> Plan {
@@ -40,6 +39,8 @@ pub struct Decision {
     pub moving: Option<Reason>,
     /// Nothing can go on without the cloud's answer or an operator.
     pub degraded: bool,
+    /// Why no node can take it, where it waits for one.
+    pub tally: Option<Tally>,
 }
 
 /// A plan in the making.
@@ -50,7 +51,9 @@ pub struct Planner<'i, 'w> {
     pub assignment: Assignment<'i, 'w>,
     pub notices: Notices<'w>,
     /// What is to be said of a claim as a whole.
-    pub notes: BTreeSet<(usize, Reason)>,
+    pub notes: BTreeMap<(usize, Reason), String>,
+    /// Claims whose workload is being listed for a moment.
+    pub listing: FxHashSet<usize>,
     /// Pods of StatefulSets that hang on lost nodes, by claim.
     pub hanging: BTreeMap<usize, Vec<String>>,
     /// Pods that a claim in mode Plan would evict: the claim and the pod's node.
@@ -69,6 +72,7 @@ impl<'i, 'w> Planner<'i, 'w> {
             marked: false,
             moving: None,
             degraded: false,
+            tally: None,
         };
         Self {
             index,
@@ -76,7 +80,8 @@ impl<'i, 'w> Planner<'i, 'w> {
             decisions: vec![untouched; slots.all.len()],
             assignment: Assignment::new(index, &slots.all),
             notices: Notices::new(&index.world.noticed, index.now),
-            notes: BTreeSet::new(),
+            notes: BTreeMap::new(),
+            listing: FxHashSet::default(),
             hanging: BTreeMap::new(),
             would_evict: Vec::new(),
             plan: Plan::default(),
@@ -110,6 +115,7 @@ impl<'i, 'w> Planner<'i, 'w> {
 
     /// Nodes for what is free or has to leave.
     pub fn assign_all(&mut self) {
+        self.listing = self.still_listing();
         let mut waiting: Vec<usize> =
             (0..self.slots.all.len()).filter(|number| self.wants_node(*number)).collect();
         waiting.sort_by_cached_key(|number| self.rank(*number));
@@ -133,6 +139,9 @@ impl<'i, 'w> Planner<'i, 'w> {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
         if slot.released || slot.busy || slot.stale || claim.spec.paused {
+            return false;
+        }
+        if self.listing.contains(&slot.claim) && slot.operation().is_none() {
             return false;
         }
         match slot.state {
@@ -164,7 +173,7 @@ impl<'i, 'w> Planner<'i, 'w> {
     fn next_step(&mut self, number: usize, moving: &mut FxHashMap<usize, usize>) {
         let slot = &self.slots.all[number];
         match slot.state {
-            State::Unknown(message) => self.stuck(number, Reason::CloudUnknown, message),
+            State::Unknown(message) => self.unknown(number, message),
             State::NotFound => {
                 self.stuck(number, Reason::AddressNotFound, "the cloud account has no such address");
             }
@@ -193,14 +202,6 @@ impl<'i, 'w> Planner<'i, 'w> {
         let decision = &mut self.decisions[number];
         decision.reason = reason;
         detail.clone_into(&mut decision.detail);
-    }
-
-    fn stuck(&mut self, number: usize, reason: Reason, detail: &str) {
-        // A deletion must never hang without saying how to end it.
-        let way_out = "; set releasePolicy to Retain to let it go without the cloud";
-        let released = self.slots.all[number].released;
-        self.decide(number, reason, &format!("{detail}{}", if released { way_out } else { "" }));
-        self.decisions[number].degraded = true;
     }
 
     /// A step is under way, or its result is being read: nothing new is decided, marks stay as they are.
@@ -236,10 +237,16 @@ impl<'i, 'w> Planner<'i, 'w> {
             );
             return;
         }
-        let paused = self.index.claims[slot.claim].spec.paused;
-        if paused || !self.backs_off(number) {
-            self.decide(number, if paused { Reason::Paused } else { Reason::WaitingForNode }, "");
+        if self.index.claims[slot.claim].spec.paused {
+            return self.decide(number, Reason::Paused, "");
         }
+        if self.listing.contains(&slot.claim) {
+            return self.decide(number, Reason::WorkloadUnknown, "");
+        }
+        if !self.backs_off(number) {
+            self.decide(number, Reason::WaitingForNode, "");
+        }
+        self.name_refusals(number);
     }
 
     /// The cause of a move that was begun counts to its end.
@@ -259,7 +266,7 @@ impl<'i, 'w> Planner<'i, 'w> {
         let entry = &self.index.nodes[node];
         let alive = entry.node.ready && !entry.node.deleting && entry.unfit != Some(Reason::InstanceStopped);
         let claim = &self.index.claims[slot.claim];
-        let free = !self.assignment.is_taken(node) && self.assignment.cooling_off(slot, node).is_none();
+        let free = !self.assignment.is_taken(node) && !self.assignment.cools_off(slot, node);
         (alive && free && !claim.spec.paused).then_some(node)
     }
 
@@ -292,8 +299,12 @@ impl<'i, 'w> Planner<'i, 'w> {
             return self.stay(number, Reason::Paused);
         }
         let Some(target) = self.decisions[number].target else {
+            if self.listing.contains(&slot.claim) {
+                return self.stay(number, Reason::WorkloadUnknown);
+            }
             self.wake_after_failures(number);
-            return self.stay(number, Reason::WaitingForTarget);
+            self.stay(number, Reason::WaitingForTarget);
+            return self.name_refusals(number);
         };
         let begun = slot.operation().is_some();
         let counts = !forced && self.counts(number);
@@ -343,9 +354,12 @@ impl<'i, 'w> Planner<'i, 'w> {
                 return;
             }
             // Its pod goes when the marks go; marks that stay for another address keep its pod too.
-            let waits_for_pod =
-                !forced && !claim.object.deleting && !marks_are_others && claim.is_daemon_set();
-            if waits_for_pod && self.index.live_pods(claim, node) > 0 {
+            let waits_for_pod = !forced
+                && !claim.object.deleting
+                && !marks_are_others
+                && claim.is_daemon_set()
+                && self.template_follows(slot.claim);
+            if waits_for_pod && (self.index.live_pods(claim, node) > 0 || claim.unlisted.is_some()) {
                 return self.decide(number, Reason::WaitingForDaemonSetPod, "its pod is on its way out");
             }
             if self.is_own_node(node) && !self.index.world.nobody_took_the_lease && claim.enforces() {
@@ -353,7 +367,8 @@ impl<'i, 'w> Planner<'i, 'w> {
                 return self.decide(number, Reason::Moving, "another replica has to take over first");
             }
         }
-        if let Some(at) = retry_at(self.index, slot, provider_id).filter(|at| *at > self.index.now) {
+        let failure = failure_on(self.index.world, slot.address, provider_id);
+        if let Some(at) = failure.map(retry_at).filter(|at| *at > self.index.now) {
             self.notices.wake(at);
             self.backs_off(number);
             return;
@@ -363,6 +378,15 @@ impl<'i, 'w> Planner<'i, 'w> {
             provider_id: provider_id.to_owned(),
         };
         self.step(number, Action::Detach { from, token: token.to_owned(), target }, cause);
+    }
+
+    /// Whether a DaemonSet's pods go when the marks go: only where its template has the requirement. One in
+    /// an excluded namespace, or one that somebody reverts, has not.
+    fn template_follows(&self, claim: usize) -> bool {
+        let claim = &self.index.claims[claim];
+        let workload = claim.spec.workload.as_ref().and_then(|key| self.index.world.workloads.get(key));
+        let names = workload.and_then(|workload| workload.injected.as_ref());
+        names.is_some_and(|names| names.contains(claim.name))
     }
 
     fn is_own_node(&self, node: usize) -> bool {
@@ -397,7 +421,9 @@ impl<'i, 'w> Planner<'i, 'w> {
         let claim = &self.index.claims[slot.claim];
         let from = slot.operation().and_then(|operation| operation.from_provider_id.as_deref());
         let node = from.map_or(slot.on_node(), |from| self.index.node_of_instance(from));
-        claim.spec.workload.is_none() || node.is_some_and(|node| self.index.live_pods(claim, node) > 0)
+        claim.spec.workload.is_none()
+            || claim.unlisted.is_some()
+            || node.is_some_and(|node| self.index.live_pods(claim, node) > 0)
     }
 
     pub fn place(&self, node: usize) -> Place {
@@ -405,7 +431,7 @@ impl<'i, 'w> Planner<'i, 'w> {
         Place { node: Some(entry.name.to_owned()), provider_id: entry.node.provider_id.clone() }
     }
 
-    fn step(&mut self, number: usize, action: Action, cause: Reason) {
+    pub fn step(&mut self, number: usize, action: Action, cause: Reason) {
         let slot = &self.slots.all[number];
         let claim = &self.index.claims[slot.claim];
         // The finalizer first: without it a deletion would leave behind what is attached now.
@@ -424,31 +450,6 @@ impl<'i, 'w> Planner<'i, 'w> {
         let key = status::digest(&format!("{operation}/{verb}/{on}/{attempt}"));
         let allocation = claim.name.to_owned();
         self.plan.steps.push(Step { allocation, address: slot.address, action, cause, operation, key });
-    }
-
-    fn wake_after_failures(&mut self, number: usize) {
-        let (index, slot) = (self.index, &self.slots.all[number]);
-        for (_, failed_on) in failures_of(index.world, slot.address) {
-            if let Some(at) = retry_at(index, slot, failed_on) {
-                self.notices.wake(at);
-            }
-        }
-    }
-
-    /// Says which failure is waited for, if one is, and wakes when the pause ends.
-    fn backs_off(&mut self, number: usize) -> bool {
-        let slot = &self.slots.all[number];
-        let (index, now) = (self.index, self.index.now);
-        let mut pauses: Vec<_> = failures_of(index.world, slot.address)
-            .filter_map(|(failure, on)| Some((retry_at(index, slot, on).filter(|at| *at > now)?, failure)))
-            .collect();
-        pauses.sort_by_key(|(at, failure)| (*at, failure.at));
-        let Some((at, failure)) = pauses.first() else { return false };
-        self.notices.wake(*at);
-        let denied = failure.class == FailureClass::Denied;
-        let reason = if denied { Reason::PermissionDenied } else { Reason::BackingOff };
-        self.stuck(number, reason, &failure.message);
-        true
     }
 
     /// What would be done is in `status.plan`; of the address itself the mode is the reason.

@@ -4,11 +4,14 @@ use crate::parse::Spec;
 use crate::select::{self, Tolerated};
 use crate::{Allocation, InstanceView, Node, Pod, Reason, Time, WorkloadKey, World, marks};
 use crds::{CloudProvider, IpStatus, WorkloadKind};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// How long a new node is a newcomer.
+const NEWCOMER_SECONDS: i64 = 10 * 60;
 
 /// A node and what holds for it whatever allocation asks. It is looked at once: nodes of a large cluster do
 /// not fit into the processor's caches, these entries do.
@@ -18,6 +21,8 @@ pub struct NodeEntry<'w> {
     pub zone: &'w str,
     pub cloud: Option<CloudProvider>,
     pub ready: bool,
+    /// It is no newcomer: one that starts is NotReady for a while, which says nothing of the others.
+    pub settled: bool,
     pub tainted: bool,
     /// It has any of our marks.
     pub marked: bool,
@@ -32,6 +37,8 @@ pub struct Claim<'w> {
     pub spec: &'w Spec,
     pub tolerated: Tolerated<'w>,
     pub pool: Rc<Pool>,
+    /// Why nobody can say where the pods of its workload are, if nobody can.
+    pub unlisted: Option<&'w str>,
 }
 
 /// Nodes that match selector, terms, cloud, region and zones.
@@ -42,6 +49,11 @@ pub struct Pool {
     pub nodes: Vec<usize>,
     /// Some of them have taints, so that tolerations matter.
     pub tainted: bool,
+    /// How many of them are no newcomers, and how many of those are NotReady.
+    pub settled: usize,
+    pub settled_not_ready: usize,
+    /// When the next newcomer is one no longer.
+    pub next_settles: Option<Time>,
 }
 
 impl Claim<'_> {
@@ -108,17 +120,21 @@ impl<'w> Index<'w> {
         let (mut machines, mut pools) = (machines(world), Pools::new(world));
         let mut by_name: FxHashMap<&str, usize> = FxHashMap::default();
         by_name.reserve(world.nodes.len());
+        let mut shared = Vec::new();
         // All that is asked of a node's own data, while it is in the processor's caches.
-        let nodes: Vec<NodeEntry> = world
+        let mut nodes: Vec<NodeEntry> = world
             .nodes
             .iter()
             .enumerate()
             .map(|(number, (name, node))| {
                 pools.add(number, node);
                 by_name.insert(name, number);
-                entry(world, &mut machines, number, name, node)
+                let (entry, others) = entry(world, now, &mut machines, number, name, node);
+                shared.extend(others.map(|_| number));
+                entry
             })
             .collect();
+        one_node_per_machine(world, &mut machines, &mut nodes, &shared);
         let claims = claims(world, &nodes, pools);
         let mut index = Self {
             world,
@@ -239,20 +255,55 @@ fn machines(world: &World) -> Machines<'_> {
     machines
 }
 
+/// The node's entry, and another node of the same machine, if there is one.
 fn entry<'w>(
     world: &'w World,
+    now: Time,
     machines: &mut Machines<'w>,
     number: usize,
     name: &'w str,
     node: &'w Node,
-) -> NodeEntry<'w> {
+) -> (NodeEntry<'w>, Option<usize>) {
     let unread = Machine { view: &UNREAD, node: None };
     let machine = machines.entry(&node.provider_id).or_insert(unread);
-    // Two nodes with one provider ID cannot be; should they, the first by name counts.
-    if machine.node.is_none() && !node.provider_id.is_empty() {
+    let other = machine.node;
+    if other.is_none() && !node.provider_id.is_empty() {
         machine.node = Some(number);
     }
-    NodeEntry { unfit: unfit(world, name, node, machine.view), ..NodeEntry::new(name, node) }
+    let entry = NodeEntry { unfit: unfit(world, name, node, machine.view), ..NodeEntry::new(name, node) };
+    (NodeEntry { settled: settles_at(&entry) <= now, ..entry }, other)
+}
+
+fn settles_at(entry: &NodeEntry<'_>) -> Time {
+    entry.node.created.plus_seconds(NEWCOMER_SECONDS)
+}
+
+/// A machine that registered again under another name leaves its old Node object behind. The one that works
+/// counts; then the one that is marked or on record, so that the choice holds; then the first by name. The
+/// others can hold nothing.
+fn one_node_per_machine(
+    world: &World,
+    machines: &mut Machines<'_>,
+    nodes: &mut [NodeEntry<'_>],
+    shared: &[usize],
+) {
+    if shared.is_empty() {
+        return;
+    }
+    let records = world.allocations.values().flat_map(|allocation| &allocation.status.ips);
+    let named = |ip: &IpStatus| [ip.node.clone(), ip.operation.as_ref().and_then(|o| o.from.clone())];
+    let on_record: FxHashSet<String> = records.flat_map(named).flatten().collect();
+    for number in shared.iter().copied() {
+        let Some(machine) = machines.get_mut(nodes[number].node.provider_id.as_str()) else { continue };
+        let Some(first) = machine.node else { continue };
+        let rank = |number: usize| {
+            let entry = &nodes[number];
+            (entry.ready && !entry.node.deleting, entry.marked, on_record.contains(entry.name))
+        };
+        let (counts, other) = if rank(number) > rank(first) { (number, first) } else { (first, number) };
+        machine.node = Some(counts);
+        nodes[other].unfit = Some(Reason::SameInstance);
+    }
 }
 
 impl<'w> NodeEntry<'w> {
@@ -264,6 +315,7 @@ impl<'w> NodeEntry<'w> {
             zone: node.labels.zone(),
             cloud: cloud_of(&node.provider_id),
             ready: node.ready,
+            settled: true,
             tainted: !node.taints.is_empty(),
             marked: marks::has_marks(node),
             unfit: None,
@@ -307,6 +359,7 @@ fn claims<'w>(world: &'w World, nodes: &[NodeEntry<'w>], mut pools: Pools<'w>) -
             spec,
             tolerated: tolerated(world, spec),
             pool: pools.of(spec, nodes),
+            unlisted: spec.workload.as_ref().and_then(|key| world.unlisted.get(key)).map(String::as_str),
         })
         .collect();
     claims.sort_by_key(|claim| (!claim.enforces(), claim.object.created, claim.name));
@@ -364,8 +417,15 @@ impl<'w> Pools<'w> {
             }
             None => (0..all.len()).filter(fits).collect(),
         };
-        let tainted = nodes.iter().any(|i| all[*i].tainted);
-        let pool = Rc::new(Pool { number: self.made.len(), nodes, tainted });
+        let settled = || nodes.iter().map(|i| &all[*i]).filter(|entry| entry.settled);
+        let pool = Rc::new(Pool {
+            number: self.made.len(),
+            tainted: nodes.iter().any(|i| all[*i].tainted),
+            settled: settled().count(),
+            settled_not_ready: settled().filter(|entry| !entry.ready).count(),
+            next_settles: nodes.iter().map(|i| &all[*i]).filter(|entry| !entry.settled).map(settles_at).min(),
+            nodes,
+        });
         self.made.insert(key, pool.clone());
         pool
     }

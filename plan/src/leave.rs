@@ -37,12 +37,47 @@ pub fn judge(index: &Index<'_>, slot: &Slot<'_>, second: bool, notices: &mut Not
         leave @ Verdict::Leave { .. } => return leave,
     };
     match by_choice(index, claim, slot, node, second, notices) {
+        Verdict::Leave { cause, .. } if waits_for_list(claim, slot, cause) => {
+            Verdict::Stay(unlisted_reason(index, claim, slot, notices))
+        }
         Verdict::Leave { .. } if !held_long_enough(index, claim, slot, notices) => {
             Verdict::Stay(Reason::WaitingForHold)
         }
         // What the node's health says is more urgent than what its drain says.
         Verdict::Stay(_) if lost != Reason::Attached => Verdict::Stay(lost),
         verdict => verdict,
+    }
+}
+
+/// Nobody knows where the workload's pods are, so nothing moves by choice; what was begun goes on, and a
+/// timeout does not ask for pods.
+fn waits_for_list(claim: &Claim<'_>, slot: &Slot<'_>, cause: Reason) -> bool {
+    claim.unlisted.is_some() && cause != Reason::DrainTimeout && slot.operation().is_none()
+}
+
+/// How long a list may take before it is said to be missing: after a restart each takes a moment.
+const LISTING_SECONDS: i64 = 5;
+
+/// Whether the list of the claim's workload has been missing for so long that we go on without.
+pub fn list_is_missing(index: &Index<'_>, claim: &Claim<'_>, notices: &mut Notices<'_>) -> bool {
+    let (Some(workload), Some(_)) = (&claim.spec.workload, claim.unlisted) else { return false };
+    let due = notices.since(Notice::Unlisted(workload.clone())).plus_seconds(LISTING_SECONDS);
+    notices.wake(due);
+    index.now >= due
+}
+
+/// What is said of an address that stays because of it: for the first moment, what was said before.
+fn unlisted_reason(
+    index: &Index<'_>,
+    claim: &Claim<'_>,
+    slot: &Slot<'_>,
+    notices: &mut Notices<'_>,
+) -> Reason {
+    let here = slot.recorded.filter(|recorded| recorded.provider_id.as_deref() == slot.on_instance());
+    let before = here.and_then(|recorded| Reason::from_name(recorded.reason.as_deref()?));
+    match before {
+        Some(before) if !list_is_missing(index, claim, notices) => before,
+        _ => Reason::WorkloadUnknown,
     }
 }
 
@@ -91,8 +126,9 @@ fn node_lost(
 /// Whether so many nodes are NotReady at once that it is likelier that the view is wrong.
 pub fn in_storm(index: &Index<'_>, claim: &Claim<'_>, notices: &mut Notices<'_>) -> bool {
     let threshold = usize::try_from(claim.spec.failover.storm_threshold_percent).unwrap_or(100);
-    let not_ready = claim.pool.nodes.iter().filter(|node| !index.nodes[**node].ready).count();
-    if threshold >= 100 || not_ready < STORM_NODES || not_ready * 100 <= threshold * claim.pool.nodes.len() {
+    let (not_ready, settled) = (claim.pool.settled_not_ready, claim.pool.settled);
+    claim.pool.next_settles.into_iter().for_each(|at| notices.wake(at));
+    if threshold >= 100 || not_ready < STORM_NODES || not_ready * 100 <= threshold * settled {
         return false;
     }
     let over = notices.since(Notice::Storm(claim.name.to_owned())).plus_seconds(STORM_SECONDS);
@@ -135,7 +171,8 @@ fn drain(
     let node = index.nodes[number].node;
     let leave = |cause| Verdict::Leave { cause, forced: false };
     let scaled_down = select::scaled_down(node);
-    if index.live_pods(claim, number) == 0 {
+    let known = claim.unlisted.is_none() || slot.operation().is_some();
+    if index.live_pods(claim, number) == 0 && known {
         return leave(if scaled_down { Reason::NodeScaledDown } else { Reason::NodeDrained });
     }
     // `kubectl drain` leaves DaemonSet pods alone; an autoscaler does not wait for them.
@@ -154,7 +191,9 @@ fn drain(
         }
         notices.wake(due);
     }
-    Verdict::Stay(if claim.is_daemon_set() {
+    Verdict::Stay(if claim.unlisted.is_some() {
+        unlisted_reason(index, claim, slot, notices)
+    } else if claim.is_daemon_set() {
         Reason::WaitingForDaemonSetPod
     } else {
         Reason::WaitingForDrain
@@ -174,12 +213,15 @@ fn held_long_enough(
     slot: &Slot<'_>,
     notices: &mut Notices<'_>,
 ) -> bool {
+    let hold = i64::from(claim.spec.failover.min_hold_seconds);
     // A move that has begun is not held up half-way.
-    if slot.operation().is_some() {
+    if hold == 0 || slot.operation().is_some() {
         return true;
     }
-    let free: Time =
-        slot.since().unwrap_or_default().plus_seconds(claim.spec.failover.min_hold_seconds.into());
+    // A time that lies ahead was written by a leader with another clock: it counts from when we saw it.
+    let since = slot.since().unwrap_or_default();
+    let since = if since > index.now { notices.since(Notice::HeldSince(slot.address, since)) } else { since };
+    let free: Time = since.plus_seconds(hold);
     if index.now >= free {
         return true;
     }

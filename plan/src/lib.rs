@@ -23,7 +23,9 @@ mod reason;
 mod select;
 mod slot;
 mod status;
+mod tally;
 mod time;
+mod waiting;
 mod world;
 
 pub use decide::plan;

@@ -3,7 +3,7 @@
 use crate::decide::Planner;
 use crate::index::{Phase, PodEntry};
 use crate::slot::{Slot, State};
-use crate::{Eviction, InstanceView, Notice, Reason, TemplateChange, WorkloadKey, marks, select};
+use crate::{Eviction, InstanceView, Notice, Reason, TemplateChange, WorkloadKey, leave, marks, select};
 use crds::WorkloadKind;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,8 @@ const MISPLACED_SECONDS: i64 = 30;
 const UNSCHEDULED_SECONDS: i64 = 60;
 /// How long a replacement may take to be made before the next pod is looked at.
 const REPLACED_SECONDS: i64 = 5 * 60;
+/// How long an eviction may be refused before that is trouble: a budget has its moments.
+const REFUSED_SECONDS: i64 = 60;
 
 /// The allocations of a workload, by their index.
 type Owners<'w> = BTreeMap<&'w WorkloadKey, Vec<usize>>;
@@ -24,7 +26,8 @@ type Names<'w> = BTreeSet<&'w str>;
 pub fn plan(planner: &mut Planner<'_, '_>) {
     let (acting, passive) = (owners(planner, true), passive(planner));
     for (workload, claims) in &acting {
-        if !planner.index.world.excluded_namespaces.contains(&workload.namespace) {
+        name_missing(planner, workload, claims);
+        if are_ours_to_touch(planner, workload) {
             let evictions = evictions(planner, workload, claims);
             planner.plan.evictions.extend(evictions);
             name_hanging(planner, workload, claims);
@@ -32,12 +35,41 @@ pub fn plan(planner: &mut Planner<'_, '_>) {
         }
     }
     for (workload, claims) in owners(planner, false) {
-        if !planner.index.world.excluded_namespaces.contains(&workload.namespace) {
+        if are_ours_to_touch(planner, workload) {
             would_evict(planner, workload, &claims);
         }
     }
     strand_orphans(planner, &acting, &passive);
     templates(planner, &acting, &passive);
+}
+
+/// Whether the pods of a workload may be told to go: not in an excluded namespace, and not while nobody knows
+/// all of them.
+fn are_ours_to_touch(planner: &Planner<'_, '_>, workload: &WorkloadKey) -> bool {
+    let world = planner.index.world;
+    !world.excluded_namespaces.contains(&workload.namespace) && !world.unlisted.contains_key(workload)
+}
+
+/// Says which workloads cannot be listed, or are not there.
+fn name_missing(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize]) {
+    let world = planner.index.world;
+    let named = format!("{:?} {}/{}", workload.kind, workload.namespace, workload.name);
+    let (reason, message) = match world.unlisted.get(workload) {
+        Some(why) => {
+            let claim = claims.first().map(|claim| &planner.index.claims[*claim]);
+            let missing =
+                claim.is_some_and(|c| leave::list_is_missing(planner.index, c, &mut planner.notices));
+            if !missing {
+                return;
+            }
+            (Reason::WorkloadUnknown, format!("{named} cannot be listed: {why}"))
+        }
+        None if !world.workloads.contains_key(workload) => {
+            (Reason::WorkloadNotFound, format!("{named} does not exist"))
+        }
+        None => return,
+    };
+    planner.notes.extend(claims.iter().map(|claim| ((*claim, reason), message.clone())));
 }
 
 fn owners<'w>(planner: &Planner<'_, 'w>, acting: bool) -> Owners<'w> {
@@ -73,8 +105,14 @@ fn evictions(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[us
     }
     let held = nodes_of(planner, claims);
     let pods = index.pods_of(workload);
+    let storm =
+        claims.iter().any(|claim| leave::in_storm(index, &index.claims[*claim], &mut planner.notices));
     let (mut evictions, mut misplaced, mut ripe) = (Vec::new(), false, None);
     for entry in pods.iter().filter(|entry| is_misplaced(entry, &held)) {
+        name_refusal(planner, entry, claims);
+        if storm && is_on_silent_node(planner, entry) {
+            continue;
+        }
         if is_lost(planner, entry, claims) {
             evictions.push(eviction(entry, Reason::NodeLost));
             continue;
@@ -89,7 +127,7 @@ fn evictions(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[us
     if misplaced
         && !stopped(planner, workload, claims, pods)
         && let Some(entry) = ripe
-        && everybody_is_well(planner, workload, pods)
+        && everybody_is_well(planner, workload, pods, &held)
     {
         evictions.push(eviction(entry, Reason::Misplaced));
     }
@@ -98,13 +136,43 @@ fn evictions(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[us
 
 /// One at a time: the next when everything that should run does, the last one's replacement included. A
 /// replacement that does not come is not waited for for ever: the workload may have been scaled down.
-fn everybody_is_well(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, pods: &[PodEntry<'_>]) -> bool {
+///
+/// A pod in the wrong place need not be Ready: it may be waiting for the very address that it lacks.
+fn everybody_is_well(
+    planner: &mut Planner<'_, '_>,
+    workload: &WorkloadKey,
+    pods: &[PodEntry<'_>],
+    held: &FxHashSet<usize>,
+) -> bool {
     let replaced = planner.index.world.evicted.get(workload).is_none_or(|evicted| {
         let due = evicted.at.plus_seconds(REPLACED_SECONDS);
         planner.notices.wake(due);
         planner.index.now >= due || pods.iter().any(|entry| !evicted.pods.contains(entry.uid))
     });
-    replaced && pods.iter().all(|entry| entry.pod.finished || (entry.pod.ready && !entry.pod.deleting))
+    let well = |entry: &PodEntry<'_>| !entry.pod.deleting && (entry.pod.ready || is_misplaced(entry, held));
+    replaced && pods.iter().all(|entry| entry.pod.finished || well(entry))
+}
+
+/// An eviction that was refused for a while is for a person to look at.
+fn name_refusal(planner: &mut Planner<'_, '_>, entry: &PodEntry<'_>, claims: &[usize]) {
+    let Some(refused) = planner.index.world.refused_evictions.get(entry.uid) else { return };
+    let due = planner.notices.since(Notice::Refused(entry.uid.clone())).plus_seconds(REFUSED_SECONDS);
+    planner.notices.wake(due);
+    if planner.index.now >= due {
+        let message = format!("pod {}/{}: {}", entry.pod.namespace, entry.pod.name, refused.message);
+        for claim in claims {
+            // One is enough; of several the first.
+            planner.notes.entry((*claim, Reason::EvictionRefused)).or_insert_with(|| message.clone());
+        }
+    }
+}
+
+/// On a node that is NotReady, and whose machine may well be running: in a storm the view may be wrong.
+fn is_on_silent_node(planner: &Planner<'_, '_>, entry: &PodEntry<'_>) -> bool {
+    let Some(node) = entry.node().map(|node| planner.index.nodes[node].node) else { return false };
+    let confirmed =
+        matches!(planner.index.instance(&node.provider_id), InstanceView::Stopped | InstanceView::NotFound);
+    !node.ready && !node.deleting && !confirmed && !select::out_of_service(node)
 }
 
 /// Pods of a StatefulSet that were told to go and cannot, because their node is lost.
@@ -168,7 +236,9 @@ fn is_misplaced(entry: &PodEntry<'_>, held: &FxHashSet<usize>) -> bool {
 /// On a node that will not come back soon: gone, out of service, or NotReady for longer than the grace.
 fn is_lost(planner: &mut Planner<'_, '_>, entry: &PodEntry<'_>, claims: &[usize]) -> bool {
     let index = planner.index;
-    let Some(node) = entry.node().map(|node| index.nodes[node].node) else { return true };
+    let Some(node) = entry.node().map(|node| index.nodes[node].node) else {
+        return was_left(planner, entry, claims);
+    };
     let instance = index.instance(&node.provider_id);
     if *instance == InstanceView::Stopped || node.deleting || select::out_of_service(node) {
         return true;
@@ -183,6 +253,14 @@ fn is_lost(planner: &mut Planner<'_, '_>, entry: &PodEntry<'_>, claims: &[usize]
     *instance == InstanceView::NotFound || index.now >= due
 }
 
+/// Whether a node that is not there is one that an address has left: then it is gone. Another one may be so
+/// new that only the pod is known yet.
+fn was_left(planner: &Planner<'_, '_>, entry: &PodEntry<'_>, claims: &[usize]) -> bool {
+    let name = entry.pod.node.as_deref();
+    let moves = claims.iter().flat_map(|claim| &planner.index.claims[*claim].object.status.history);
+    name.is_some() && moves.into_iter().any(|moved| moved.from.as_deref() == name)
+}
+
 /// Whether evicting does not help: a replacement came without the requirement, or none can be scheduled.
 fn stopped(
     planner: &mut Planner<'_, '_>,
@@ -194,8 +272,10 @@ fn stopped(
     let live = || pods.iter().filter(|entry| !entry.pod.finished && !entry.pod.deleting);
     let bare = |entry: &PodEntry<'_>| entry.pod.injected.is_none();
     let evicted = index.world.evicted.get(workload);
+    // A pod that comes long after is nobody's replacement: it slipped by on its own.
+    let recent = evicted.filter(|evicted| index.now < evicted.at.plus_seconds(REPLACED_SECONDS));
     let bare_replacement =
-        evicted.is_some_and(|evicted| live().any(|entry| bare(entry) && !evicted.pods.contains(entry.uid)));
+        recent.is_some_and(|evicted| live().any(|entry| bare(entry) && !evicted.pods.contains(entry.uid)));
     let newest_is_bare = live().max_by_key(|entry| (entry.pod.created, entry.uid)).is_some_and(bare);
     let said_before = claims.iter().any(|claim| {
         let conditions = &index.claims[*claim].object.status.conditions;
@@ -210,7 +290,8 @@ fn stopped(
     }
     let stopped = unscheduled || bare_replacement || (newest_is_bare && said_before);
     if stopped {
-        planner.notes.extend(claims.iter().map(|claim| (*claim, Reason::EvictionStopped)));
+        let message = Reason::EvictionStopped.meaning().to_owned();
+        planner.notes.extend(claims.iter().map(|claim| ((*claim, Reason::EvictionStopped), message.clone())));
     }
     stopped
 }
@@ -233,7 +314,10 @@ fn strand(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize
         }
     }
     if waiting > 0 && !any_slot(planner, claims, |slot| slot.on_node().is_none()) {
-        planner.notes.extend(claims.iter().map(|claim| (*claim, Reason::MorePodsThanAddresses)));
+        let message = format!("{waiting} more pods wait for a node than there are addresses");
+        planner
+            .notes
+            .extend(claims.iter().map(|claim| ((*claim, Reason::MorePodsThanAddresses), message.clone())));
     }
 }
 

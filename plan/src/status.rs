@@ -3,8 +3,9 @@
 use crate::decide::{Decision, Planner};
 use crate::leave;
 use crate::slot::{Lost, Slot, State, is_retained};
+use crate::tally::Tally;
 use crate::{Reason, Time, marks};
-use crds::{IpStatus, Move, NetIPAllocationStatus, Operation, PlannedAction};
+use crds::{IpStatus, Move, NetIPAllocationStatus, NodeRefusal, Operation, PlannedAction};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::collections::BTreeMap;
 
@@ -61,7 +62,7 @@ fn status(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> NetIPAllo
         attached: count(attached),
         unattached: count(reserved.saturating_sub(attached)),
         ips,
-        refusals: Vec::new(),
+        refusals: refusals(planner, slots),
         history,
         plan: if planner.index.claims[claim].enforces() {
             Vec::new()
@@ -72,6 +73,12 @@ fn status(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> NetIPAllo
     let verdicts = conditions(planner, claim, slots, attached);
     set_conditions(&mut status.conditions, &verdicts, object.generation, planner.index.now);
     status
+}
+
+/// Why nodes cannot take an address, as far as one waits for a node.
+fn refusals(planner: &Planner<'_, '_>, slots: &[usize]) -> Vec<NodeRefusal> {
+    let tally = slots.iter().find_map(|number| planner.decisions[*number].tally.as_ref());
+    tally.map(Tally::refusals).unwrap_or_default()
 }
 
 fn count(number: usize) -> i32 {
@@ -314,7 +321,7 @@ type Verdict = (&'static str, bool, Reason, String);
 struct Summary<'p, 'w> {
     slots: Vec<(&'p Slot<'w>, &'p Decision)>,
     lost: Vec<&'p Lost<'w>>,
-    note: Option<Reason>,
+    notes: BTreeMap<Reason, &'p str>,
     acting: bool,
     paused: bool,
     reserved: usize,
@@ -336,7 +343,8 @@ impl Summary<'_, '_> {
         } else if self.slots.iter().any(|(_, decision)| is_on_lost_node(decision)) {
             (false, Reason::WaitingForTarget)
         } else if self.attached == self.reserved {
-            let note = self.note.filter(|note| *note == Reason::MorePodsThanAddresses);
+            let worth_a_look = [Reason::WorkloadNotFound, Reason::MorePodsThanAddresses];
+            let note = worth_a_look.into_iter().find(|note| self.notes.contains_key(note));
             (true, note.unwrap_or(Reason::AllAttached))
         } else if self.paused {
             (false, Reason::Paused)
@@ -345,6 +353,27 @@ impl Summary<'_, '_> {
         } else {
             (false, Reason::NoEligibleNode)
         }
+    }
+
+    /// What is the matter, if anything is.
+    fn trouble(&self, planner: &Planner<'_, '_>) -> Option<(Reason, String)> {
+        let troubled = self.slots.iter().find(|(_, decision)| decision.degraded);
+        let of_an_address = troubled.map(|(slot, decision)| {
+            (decision.reason, format!("{}: {}", slot.address, sentence(planner, slot, decision)))
+        });
+        of_an_address.or_else(|| {
+            let troubles = [Reason::WorkloadUnknown, Reason::EvictionStopped, Reason::EvictionRefused];
+            let found = troubles.into_iter().find_map(|reason| Some((reason, self.notes.get(&reason)?)))?;
+            Some((found.0, format!("{} ({}).", found.0.meaning(), found.1)))
+        })
+    }
+
+    /// How far it has come, and what is worth knowing besides.
+    fn progress(&self) -> String {
+        let tally = self.slots.iter().find_map(|(_, decision)| decision.tally.as_ref());
+        let tally = tally.map(|tally| format!(" {}.", tally.sentence())).unwrap_or_default();
+        let notes: String = self.notes.values().map(|note| format!(" {note}.")).collect();
+        format!("{} of {} addresses are attached.{tally}{notes}", self.attached, self.reserved)
     }
 
     /// The addresses that other allocations have, and which ones.
@@ -369,7 +398,12 @@ fn conditions(planner: &Planner<'_, '_>, claim: usize, slots: &[usize], attached
         moving: slots.iter().filter(|(_, decision)| acting && decision.moving.is_some()).count(),
         slots,
         lost: planner.slots.lost.iter().filter(|lost| lost.claim == claim).collect(),
-        note: planner.notes.iter().find(|(of, _)| *of == claim).map(|(_, reason)| *reason),
+        notes: planner
+            .notes
+            .iter()
+            .filter(|((of, _), _)| *of == claim)
+            .map(|((_, reason), message)| (*reason, message.as_str()))
+            .collect(),
         acting,
         paused: spec.paused,
         reserved: spec.addresses.len(),
@@ -377,17 +411,10 @@ fn conditions(planner: &Planner<'_, '_>, claim: usize, slots: &[usize], attached
     };
     let (ready, why) = summary.ready();
     let hanging = planner.hanging.get(&claim).map(|pods| hanging_pods(pods)).unwrap_or_default();
-    let ready_message = format!("{attached} of {} addresses are attached.{hanging}", summary.reserved);
-    let troubled = summary.slots.iter().find(|(_, decision)| decision.degraded);
-    let degraded = match (troubled, summary.note) {
-        (Some((slot, decision)), _) => {
-            let message = format!("{}: {}", slot.address, sentence(planner, slot, decision));
-            (true, decision.reason, message)
-        }
-        (None, Some(Reason::EvictionStopped)) => {
-            (true, Reason::EvictionStopped, Reason::EvictionStopped.meaning().to_owned())
-        }
-        _ => (false, Reason::AllAttached, String::new()),
+    let ready_message = format!("{}{hanging}", summary.progress());
+    let degraded = match summary.trouble(planner) {
+        Some((reason, message)) => (true, reason, message),
+        None => (false, Reason::AllAttached, String::new()),
     };
     let conflict = summary.conflict();
     let or_fine = |so: bool, reason| if so { reason } else { Reason::AllAttached };

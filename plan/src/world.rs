@@ -302,4 +302,10 @@ pub enum Notice {
     Unscheduled(String),
     /// Too many nodes of an allocation (name) are NotReady at once.
     Storm(String),
+    /// A workload cannot be listed.
+    Unlisted(WorkloadKey),
+    /// An address is said to be on its node since a time that lies ahead.
+    HeldSince(IpAddr, Time),
+    /// A pod (UID) may not be evicted.
+    Refused(String),
 }

@@ -1,11 +1,11 @@
-//! What the clouds say, as far as the controller has published it in `status.ips`.
+//! What the clouds say, as far as the controller has published it in `status.ips` and `status.refusals`.
 
-use crds::IpStatus;
+use crds::{IpStatus, NodeRefusal};
 use plan::{AddressView, InstanceView, Reason, Seen, Time, World};
 use std::net::IpAddr;
 
-/// Fills in what the controller wrote down of the clouds' words. Of instances it writes down nothing: each
-/// node's is taken for one that runs and can take an address.
+/// Fills in what the controller wrote down of the clouds' words. Of instances it names a few of those that
+/// cannot take an address; any other node's is taken for one that runs and can.
 pub fn believe(world: &mut World, now: Time) {
     let records = world.allocations.values().flat_map(|allocation| &allocation.status.ips);
     let said = records.filter(|record| record.reason.as_deref() != Some(Reason::HeldByAllocation.as_str()));
@@ -16,6 +16,28 @@ pub fn believe(world: &mut World, now: Time) {
     let ids = world.nodes.values().map(|node| node.provider_id.clone()).filter(|id| !id.is_empty());
     let running = || Seen { view: InstanceView::Running { refuses: None }, at: now };
     world.instances = ids.map(|id| (id, running())).collect();
+    let refusals = world.allocations.values().flat_map(|allocation| &allocation.status.refusals);
+    for refusal in refusals {
+        let named = refusal.nodes.iter().filter_map(|name| world.nodes.get(name));
+        for id in named.map(|node| node.provider_id.clone()).filter(|id| !id.is_empty()) {
+            if let Some(view) = instance(refusal) {
+                world.instances.insert(id, Seen { view, at: now });
+            }
+        }
+    }
+}
+
+/// What the cloud said of the instances behind a refusal, where it was the cloud's word.
+fn instance(refusal: &NodeRefusal) -> Option<InstanceView> {
+    let message = refusal.message.clone().unwrap_or_default();
+    match Reason::from_name(&refusal.reason)? {
+        reason @ (Reason::HoldsForeignAddress | Reason::Unsupported) => {
+            Some(InstanceView::Running { refuses: Some((reason, message)) })
+        }
+        Reason::CloudUnknown => Some(InstanceView::Unknown { message }),
+        Reason::InstanceStopped => Some(InstanceView::Stopped),
+        _ => None,
+    }
 }
 
 fn view(record: &IpStatus) -> Option<AddressView> {

@@ -5,7 +5,8 @@ use super::show::{Show, Style};
 use super::snapshot::{Snapshot, list};
 use super::status::workload_name;
 use anyhow::{Result, bail};
-use plan::{Explanation, Pod, Reason, World};
+use crds::{NetIPAllocationStatus, NodeRefusal};
+use plan::{Pod, Reason, World};
 use serde::Serialize;
 use std::net::IpAddr;
 
@@ -37,16 +38,15 @@ struct Explained {
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
     reason: Reason,
-    meaning: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    detail: String,
+    /// What it means, and what was said: the controller's own words, where it has published some.
+    message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     also_listed_by: Vec<String>,
-    /// What the controller last wrote, where that is something else: it knows more of the cloud.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    published: Option<String>,
+    /// Why nodes cannot take it, as the controller has published it: it knows what the cloud says of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refusals: Vec<NodeRefusal>,
     candidates: Vec<Candidate>,
 }
 
@@ -105,28 +105,34 @@ fn find<'w>(world: &'w World, subject: &str, namespace: &str) -> Result<Subject<
 
 fn explain(snapshot: &Snapshot, address: IpAddr) -> Option<Explained> {
     let explanation = plan::explain(&snapshot.world, snapshot.time(), address)?;
-    let published = published(&snapshot.world, &explanation, address);
+    let status = snapshot.world.allocations.get(&explanation.allocation).map(|object| &object.status);
+    let (reason, message) = status.and_then(|status| published(status, address)).unwrap_or_else(|| {
+        let detail = &explanation.detail;
+        let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+        (explanation.reason, format!("{}{detail}", explanation.reason.meaning()))
+    });
+    let waits = explanation.node.is_none() || reason == Reason::WaitingForTarget;
+    let refusals = status.filter(|_| waits).map(|status| status.refusals.clone()).unwrap_or_default();
     let candidates = explanation.candidates.into_iter();
     Some(Explained {
         address,
         allocation: explanation.allocation,
         node: explanation.node,
-        reason: explanation.reason,
-        meaning: explanation.reason.meaning().to_owned(),
-        detail: explanation.detail,
-        target: explanation.target,
+        reason,
+        message,
+        target: explanation.target.filter(|_| refusals.is_empty()),
         also_listed_by: explanation.also_listed_by,
-        published,
+        refusals,
         candidates: candidates.map(|c| Candidate { node: c.node, refusal: c.refusal }).collect(),
     })
 }
 
-fn published(world: &World, explanation: &Explanation, address: IpAddr) -> Option<String> {
-    let status = &world.allocations.get(&explanation.allocation)?.status;
+/// What the controller last wrote of an address. It knows what the cloud says; we do not ask.
+fn published(status: &NetIPAllocationStatus, address: IpAddr) -> Option<(Reason, String)> {
     let text = address.to_string();
     let record = status.ips.iter().find(|ip| ip.address == text)?;
-    let reason = record.reason.as_deref().filter(|reason| *reason != explanation.reason.as_str())?;
-    Some(format!("{reason}: {}", record.message.as_deref().unwrap_or_default()))
+    let reason = Reason::from_name(record.reason.as_deref()?)?;
+    Some((reason, record.message.clone().unwrap_or_else(|| reason.meaning().to_owned())))
 }
 
 /// What keeps a node from holding an address of each allocation.
@@ -149,7 +155,9 @@ fn node_facts(snapshot: &Snapshot, name: &str) -> Vec<Fact> {
                 reason: Some(reason),
                 text: format!("No address of {allocation}: {}", reason.meaning()),
             },
-            None => Fact { reason: None, text: format!("It can hold an address of {allocation}.") },
+            None => {
+                plain(format!("It could hold an address of {allocation}, as far as Kubernetes knows."))
+            }
         });
     }
     if facts.is_empty() {
@@ -256,22 +264,31 @@ impl Explained {
         let place = self.node.as_ref().map_or("on no node".to_owned(), |node| format!("on {node}"));
         let mut lines = vec![
             style.strong(&format!("{} of {}, {place}", self.address, self.allocation)),
-            format!("  {}  {}", style.warn(self.reason.as_str()), self.meaning),
+            format!("  {}  {}", style.warn(self.reason.as_str()), self.message),
         ];
-        if !self.detail.is_empty() {
-            lines.push(format!("  {}", self.detail));
-        }
         lines.extend(self.target.iter().map(|target| format!("  It is to go to {target}.")));
-        lines.extend(self.published.iter().map(|published| format!("  The controller says: {published}")));
         if !self.also_listed_by.is_empty() {
             lines.push(format!("  Also listed by {}, in vain.", self.also_listed_by.join(", ")));
         }
-        if with_candidates {
+        if !self.refusals.is_empty() {
+            lines.push("  nodes that cannot take it:".to_owned());
+            lines.extend(self.refusals.iter().map(|refusal| refused(refusal, style)));
+        }
+        if with_candidates && (self.refusals.is_empty() || style.wide) {
             lines.push("  nodes:".to_owned());
             lines.extend(self.candidates.iter().map(|candidate| candidate.line(self, style)));
         }
         lines
     }
+}
+
+/// For example: `3  HoldsForeignAddress  The node's interface … (n1, n2, n3): it holds 198.51.100.7`.
+fn refused(refusal: &NodeRefusal, style: Style) -> String {
+    let meaning = Reason::from_name(&refusal.reason).map(Reason::meaning).unwrap_or_default();
+    let more = usize::try_from(refusal.count).unwrap_or_default() > refusal.nodes.len();
+    let names = format!("{}{}", refusal.nodes.join(", "), if more { ", …" } else { "" });
+    let said = refusal.message.as_ref().map(|said| format!(": {said}")).unwrap_or_default();
+    format!("    {}  {}  {meaning} ({names}){said}", refusal.count, style.warn(&refusal.reason))
 }
 
 impl Candidate {
@@ -280,7 +297,7 @@ impl Candidate {
             _ if of.node.as_ref() == Some(&self.node) && self.refusal.is_none() => {
                 style.good("holds it, and can go on doing so")
             }
-            None => style.good("can take it"),
+            None => style.good("could take it, as far as Kubernetes knows"),
             Some(reason) => format!("{}  {}", style.warn(reason.as_str()), reason.meaning()),
         };
         format!("    {}  {verdict}", self.node)

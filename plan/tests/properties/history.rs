@@ -35,6 +35,7 @@ pub fn run(random: &mut Random) {
         universe.now = universe.now.plus_millis(i64::try_from(random.below(20_000)).unwrap_or(0));
     }
     universe.silent.clear();
+    universe.unlisted = false;
     universe.land(true);
     settle(random, &mut universe);
     // Pauses after failures end too.
@@ -69,7 +70,7 @@ fn luck(random: &mut Random) -> Luck {
 fn something_happens(random: &mut Random, universe: &mut Universe) {
     let names: Vec<String> = universe.nodes.keys().cloned().collect();
     let Some(name) = random.pick(&names).cloned() else { return };
-    let kind = random.below(14);
+    let kind = random.below(17);
     match kind {
         0 => drop(universe.nodes.get_mut(&name).map(|node| node.ready = !node.ready)),
         1 => drop(universe.nodes.get_mut(&name).map(|node| node.unschedulable = !node.unschedulable)),
@@ -104,8 +105,23 @@ fn something_happens(random: &mut Random, universe: &mut Universe) {
             universe.schedule_pods(random, &workload(), &names);
         }
         12 => universe.memory = Memory::default(),
+        13 | 14 => universe.unlisted = !universe.unlisted,
+        15 => register_again(universe, &name),
         _ => delete_allocation(random, universe),
     }
+}
+
+/// The same machine comes back under another name; its old Node object stays behind.
+fn register_again(universe: &mut Universe, name: &str) {
+    let Some(old) = universe.nodes.get_mut(name) else { return };
+    let mut new = old.clone();
+    old.ready = false;
+    new.uid.push('*');
+    new.ready = true;
+    new.labels.remove(crds::LABEL_READY);
+    new.labels.remove(crds::LABEL_ALLOCATION);
+    new.reserved_ip = None;
+    universe.nodes.insert(format!("{name}-again"), new);
 }
 
 fn recreate(universe: &mut Universe, name: &str) {
@@ -212,6 +228,14 @@ fn right_marks(universe: &Universe) {
             universe.cloud.addresses.iter().find(|(_, on)| on.as_deref() == Some(node.provider_id.as_str()));
         let owner = held.and_then(|(address, _)| owner(universe, &address.to_string()));
         let marked = node.labels.allocation();
+        let same = universe.nodes.values().filter(|other| other.provider_id == node.provider_id);
+        if same.clone().count() > 1 {
+            // Of several Node objects of one machine one counts.
+            let ours = |other: &&plan::Node| other.labels.allocation().is_some_and(|n| acts(universe, n));
+            let all = same.filter(ours).count();
+            assert!(all <= 1, "{all} nodes of one machine are marked\n{}", picture(universe));
+            continue;
+        }
         if let Some((owner, true)) = owner {
             assert_eq!(
                 marked,
@@ -270,6 +294,9 @@ fn nothing_left_undone(universe: &Universe) {
             let running = universe.cloud.instances.get(&node.provider_id) == Some(&true);
             let fit = node.ready && !node.unschedulable && selected && running && !held;
             let fit = fit && !promised_to_a_paused_one(universe, &node.provider_id);
+            // Of several Node objects of one machine one counts, which may be the cordoned one.
+            let twins = universe.nodes.values().filter(|other| other.provider_id == node.provider_id);
+            let fit = fit && twins.count() == 1;
             assert!(
                 !fit,
                 "{address} of {name} is free or stranded, and {node_name} could take it\n{}",

@@ -1,6 +1,7 @@
 //! The truth: a cluster and a cloud, and a controller process that sees it through its own memory.
 
 use crate::cloud::{Cloud, Refusal};
+use crate::generate::workload;
 use crate::random::Random;
 use plan::parse::Spec;
 use plan::{
@@ -29,6 +30,8 @@ pub struct Universe {
     pub pods: BTreeMap<String, Pod>,
     pub cloud: Cloud,
     pub memory: Memory,
+    /// The workload cannot be listed.
+    pub unlisted: bool,
     /// Addresses whose cloud does not answer.
     pub silent: BTreeSet<IpAddr>,
     /// Addresses whose readings lag behind: what they still show, and until when.
@@ -63,7 +66,8 @@ impl Universe {
         World {
             allocations: self.allocations.clone(),
             nodes: self.nodes.clone(),
-            pods: self.pods.clone(),
+            pods: if self.unlisted { BTreeMap::new() } else { self.pods.clone() },
+            unlisted: self.unlisted.then(|| (workload(), "403".to_owned())).into_iter().collect(),
             addresses: self.cloud.addresses.keys().map(|a| (*a, self.seen(*a))).collect(),
             instances: self
                 .nodes
@@ -391,6 +395,8 @@ fn check_detach_from_healthy(world: &World, step: &Step, name: &str, node: &Node
     if listed && selected && !second && spec.failover.drain_timeout_seconds == 0 {
         assert!(node.unschedulable, "taken from a node that is fine: {step:?}");
         assert!(!live || begun, "taken from a cordoned node with live pods: {step:?}");
+        let unlisted = spec.workload.as_ref().is_some_and(|key| world.unlisted.contains_key(key));
+        assert!(!unlisted || begun, "taken by choice while nobody knows the pods: {step:?}");
     }
     if let Action::Detach { target, .. } = &step.action {
         assert!(target.is_some() || !listed, "detached with nowhere to go: {step:?}");

@@ -23,6 +23,7 @@ const ATTACHED: &[Reason] = &[
     Reason::WaitingForHold,
     Reason::WaitingForOthers,
     Reason::WaitingForTarget,
+    Reason::WorkloadUnknown,
 ];
 
 /// Everything that one stage expects.
@@ -63,6 +64,8 @@ enum Fact {
     Why(IpAddr, Option<String>, String),
     AlsoListed(IpAddr, String),
     Pool(String, Vec<String>),
+    /// `HoldsForeignAddress 3 n1,n2,n3 NotReady 1 n4`
+    Refusals(String, String),
 }
 
 impl Expected {
@@ -120,6 +123,14 @@ impl Expected {
                     None => Fact::Why(address, None, second),
                 };
                 self.facts.push(fact);
+            }
+            "refusals" => {
+                let allocation = words.need("an allocation")?.to_owned();
+                let mut all = Vec::new();
+                while let Some(word) = words.next() {
+                    all.push(word);
+                }
+                self.facts.push(Fact::Refusals(allocation, all.join(" ")));
             }
             "pool" => {
                 let allocation = words.need("an allocation")?.to_owned();
@@ -343,6 +354,13 @@ impl Fact {
                 let explanation = plan::explain(&scene.world, scene.now, *address);
                 let found = explanation.map(|found| found.also_listed_by.join(",")).unwrap_or_default();
                 (found != *expected).then(|| format!("- why {address} also {expected}\n+ also {found}"))
+            }
+            Self::Refusals(allocation, expected) => {
+                let status = plan.statuses.get(allocation);
+                let told = status.into_iter().flat_map(|status| &status.refusals);
+                let told = told.map(|r| format!("{} {} {}", r.reason, r.count, r.nodes.join(",")));
+                let found = told.collect::<Vec<_>>().join(" ");
+                (found != *expected).then(|| format!("- refusals {expected}\n+ refusals {found}"))
             }
             Self::Pool(allocation, expected) => {
                 let found = pool(scene, allocation);

@@ -42,6 +42,7 @@ const CASES: &[(&str, &str)] = cases![
     "pods",
     "modes",
     "status",
+    "isolation",
 ];
 
 /// Scenarios that the planner does not fulfil yet: `file: name => what it does instead`.

@@ -82,6 +82,7 @@ fn crash(scene: &mut Scene) {
     world.failures.clear();
     world.in_flight.clear();
     world.evicted.clear();
+    world.refused_evictions.clear();
 }
 
 fn forget(scene: &mut Scene) {

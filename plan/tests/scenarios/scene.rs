@@ -7,7 +7,7 @@ use crate::vocabulary::{
 use crds::{IpStatus, NetIPAllocationStatus, WorkloadKind};
 use plan::{
     AddressView, Allocation, Failure, InFlight, InstanceView, LastEviction, LastWrite, Node, Pod, Reason,
-    Seen, Time, Workload, WorkloadKey, World, WriteKind,
+    RefusedEviction, Seen, Time, Workload, WorkloadKey, World, WriteKind,
 };
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,6 +89,12 @@ impl Scene {
                 let pods = self.world.pods.iter().filter(|(_, pod)| *pod.workload == key);
                 let pods = pods.map(|(uid, _)| uid.clone()).collect();
                 self.world.evicted.insert(key, LastEviction { at, pods });
+                Ok(())
+            }
+            "refused" => {
+                let uid = format!("uid-{}", words.need("a pod")?);
+                let message = words.need("what was said")?.to_owned();
+                self.world.refused_evictions.insert(uid, RefusedEviction { at: self.now, message });
                 Ok(())
             }
             "controller" => {
@@ -188,6 +194,7 @@ impl Scene {
         while let Some(word) = words.next() {
             match word {
                 "holds" => holds = Some(self.holds(&name, &mut node, words)?),
+                "created" => node.created = self.ago(words)?,
                 _ => node_word(&mut node, word, words)?,
             }
         }
@@ -282,6 +289,11 @@ impl Scene {
                     self.unread.insert(format!("{key:?}"));
                     return Ok(());
                 }
+                "unlisted" => {
+                    let why = words.need("why")?.to_owned();
+                    self.world.unlisted.insert(key.clone(), why);
+                }
+                "listed" => drop(self.world.unlisted.remove(&key)),
                 other => return Err(format!("`{other}` is nothing that a workload has")),
             }
         }
@@ -331,7 +343,7 @@ impl Scene {
             }
             "stopped" => InstanceView::Stopped,
             "missing" => InstanceView::NotFound,
-            "unknown" => InstanceView::Unknown { message: String::new() },
+            "unknown" => InstanceView::Unknown { message: words.next().unwrap_or_default().to_owned() },
             "unread" => {
                 self.world.instances.remove(&id);
                 self.unread.insert(id);

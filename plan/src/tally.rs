@@ -1,0 +1,133 @@
+//! Why nodes cannot take an address, with numbers: as the scheduler says it of pods.
+
+use crate::index::{Claim, Index};
+use crate::{InstanceView, Reason};
+use crds::NodeRefusal;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// How many nodes are named for a reason.
+const EXAMPLES: usize = 5;
+/// How long what was said of a node may be.
+const MAX_MESSAGE: usize = 300;
+
+/// The nodes of the cluster by what is in their way, whichever address asks.
+#[derive(Debug, Default)]
+pub struct NodesInTheWay {
+    nodes: usize,
+    refused: BTreeMap<Reason, Refused>,
+    /// Nodes that could take one, in order.
+    free: Vec<usize>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Refused {
+    count: usize,
+    examples: Vec<String>,
+    message: Option<String>,
+}
+
+impl Refused {
+    fn add(&mut self, node: &str) {
+        self.count += 1;
+        if self.examples.len() < EXAMPLES {
+            self.examples.push(node.to_owned());
+        }
+    }
+}
+
+impl NodesInTheWay {
+    pub fn new(index: &Index<'_>, claim: &Claim<'_>, taken: &[bool]) -> Self {
+        let mut all = Self { nodes: index.nodes.len(), ..Self::default() };
+        for (number, entry) in index.nodes.iter().enumerate() {
+            let taken = || taken[number].then_some(Reason::HoldsAddress);
+            let Some(reason) = index.refusal(claim, number).or_else(taken) else {
+                all.free.push(number);
+                continue;
+            };
+            let refused = all.refused.entry(reason).or_default();
+            refused.add(entry.name);
+            let of_the_cloud =
+                matches!(reason, Reason::HoldsForeignAddress | Reason::Unsupported | Reason::CloudUnknown);
+            if of_the_cloud && refused.message.is_none() {
+                refused.message = said(index.instance(&entry.node.provider_id));
+            }
+        }
+        all
+    }
+}
+
+/// The same for one address.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    shared: Rc<NodesInTheWay>,
+    /// Nodes that could take it, but for an attempt that failed a while ago.
+    cooling: Refused,
+}
+
+impl Tally {
+    /// `cooling`: the nodes that must not be tried for this address now; `None`: no node at all.
+    pub fn new(index: &Index<'_>, shared: Rc<NodesInTheWay>, cooling: Option<&[usize]>) -> Self {
+        let mut refused = Refused::default();
+        match cooling {
+            None => {
+                shared.free.iter().take(EXAMPLES).for_each(|node| refused.add(index.nodes[*node].name));
+                refused.count = shared.free.len();
+            }
+            Some(nodes) => {
+                let free = nodes.iter().filter(|node| shared.free.binary_search(node).is_ok());
+                free.for_each(|node| refused.add(index.nodes[*node].name));
+            }
+        }
+        Self { shared, cooling: refused }
+    }
+
+    /// What the cloud said instead of telling how an instance is.
+    pub fn cloud_error(&self) -> Option<&str> {
+        self.shared.refused.get(&Reason::CloudUnknown)?.message.as_deref()
+    }
+
+    /// For example: `0/7 nodes can take it: 3 HoldsForeignAddress, 2 NotReady, 2 OutsideZones`.
+    pub fn sentence(&self) -> String {
+        let able = self.shared.free.len().saturating_sub(self.cooling.count);
+        let able = format!("{able}/{} nodes can take it", self.shared.nodes);
+        let why: Vec<String> = self
+            .in_order()
+            .into_iter()
+            .map(|(reason, refused)| format!("{} {}", refused.count, reason.as_str()))
+            .collect();
+        if why.is_empty() { able } else { format!("{able}: {}", why.join(", ")) }
+    }
+
+    /// The same as data.
+    pub fn refusals(&self) -> Vec<NodeRefusal> {
+        let refusal = |(reason, refused): (Reason, &Refused)| NodeRefusal {
+            reason: reason.as_str().to_owned(),
+            count: i32::try_from(refused.count).unwrap_or(i32::MAX),
+            nodes: refused.examples.clone(),
+            message: refused.message.clone(),
+        };
+        self.in_order().into_iter().map(refusal).collect()
+    }
+
+    /// The most frequent first.
+    fn in_order(&self) -> Vec<(Reason, &Refused)> {
+        let mut all: Vec<_> =
+            self.shared.refused.iter().map(|(reason, refused)| (*reason, refused)).collect();
+        if self.cooling.count > 0 {
+            all.push((Reason::CoolingOff, &self.cooling));
+        }
+        all.sort_by_key(|(reason, refused)| (std::cmp::Reverse(refused.count), *reason));
+        all
+    }
+}
+
+/// What the cloud said of an instance, in words.
+fn said(view: &InstanceView) -> Option<String> {
+    let text = match view {
+        InstanceView::Running { refuses: Some((_, text)) } | InstanceView::Unknown { message: text } => text,
+        _ => return None,
+    };
+    let end = text.char_indices().nth(MAX_MESSAGE).map_or(text.len(), |(end, _)| end);
+    Some(text[..end].to_owned()).filter(|text| !text.is_empty())
+}
