@@ -102,7 +102,7 @@ fn released<'s>(
     })
 }
 
-/// Troubles that began, and that Ready was reached.
+/// Troubles that began, and that Ready was reached, or is out of reach.
 fn conditions<'s>(
     before: &'s NetIPAllocationStatus,
     after: &'s NetIPAllocationStatus,
@@ -113,11 +113,18 @@ fn conditions<'s>(
         let same = was.is_some_and(|was| was.status == condition.status && was.reason == condition.reason);
         let kind = match condition.type_.as_str() {
             "Degraded" | "Conflict" if is_true => EventType::Warning,
-            "Ready" if is_true => EventType::Normal,
+            "Ready" if is_true && condition.reason == Reason::AllAttached.as_str() => EventType::Normal,
+            "Ready" if is_true || waits_for_a_node(&condition.reason) => EventType::Warning,
             _ => return None,
         };
         (!same).then(|| event(kind, &condition.reason, "Observe", &condition.message))
     })
+}
+
+/// Whether somebody has to look for a node: what is in the way is in the message.
+fn waits_for_a_node(reason: &str) -> bool {
+    let reasons = [Reason::NoEligibleNode, Reason::MoreAddressesThanNodes, Reason::WaitingForTarget];
+    reasons.iter().any(|waiting| waiting.as_str() == reason)
 }
 
 fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {

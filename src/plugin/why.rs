@@ -155,9 +155,7 @@ fn node_facts(snapshot: &Snapshot, name: &str) -> Vec<Fact> {
                 reason: Some(reason),
                 text: format!("No address of {allocation}: {}", reason.meaning()),
             },
-            None => {
-                plain(format!("It could hold an address of {allocation}, as far as Kubernetes knows."))
-            }
+            None => plain(format!("It could hold an address of {allocation}, as far as Kubernetes knows.")),
         });
     }
     if facts.is_empty() {

@@ -4,6 +4,7 @@
 
 mod convert;
 mod doctor;
+mod misconfigured;
 mod rights;
 mod stage;
 mod story;
@@ -24,6 +25,9 @@ fn main() -> ExitCode {
             }),
             Test::new("top::what_happens_is_seen_as_it_happens", |_| {
                 top::top_shows_what_happens_as_it_happens()
+            }),
+            Test::new("misconfigured::ten_mistakes_are_explained", |_| {
+                misconfigured::ten_mistakes_are_explained()
             }),
             Test::new("convert::legacy_files_become_files_that_apply", |_| convert::files()),
             Test::new("convert::completions_are_scripts_of_their_shells", |_| convert::completions()),
