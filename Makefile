@@ -10,15 +10,21 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
 .PHONY: test
-test: check control-planes ## Everything: format, lints, unit and property tests, tests on a real control plane
-	$(CARGO) test --workspace --test admission --test bed --test certs --test controller --test deploy --test docs --test monitoring --test plugin
-	dev/sim/truth/run
-	$(MAKE) --no-print-directory docs
-	$(MAKE) --no-print-directory demo DEMO_ARGS=--once
+test: ## Everything: format, lints, unit and property tests, tests on a real control plane; all failures at the end
+	@dev/each \
+	  '&$(MAKE) --no-print-directory control-planes' \
+	  '$(MAKE) --no-print-directory check' \
+	  wait \
+	  '$(CARGO) test --workspace --no-fail-fast $(ON_A_CONTROL_PLANE)' \
+	  'dev/sim/truth/run' \
+	  '$(MAKE) --no-print-directory docs' \
+	  '$(MAKE) --no-print-directory demo DEMO_ARGS=--once'
+
+ON_A_CONTROL_PLANE := $(addprefix --test ,admission bed certs controller deploy docs monitoring plugin)
 
 .PHONY: check
 check: fmt lint ## What needs no control plane
-	$(CARGO) test --workspace --lib --bins --test manifests --test properties --test scenarios --test review --test wire --test conformance
+	$(CARGO) test --workspace --no-fail-fast --lib --bins --test manifests --test properties --test scenarios --test review --test wire --test conformance
 	$(CARGO) test --workspace --doc
 
 .PHONY: fmt
@@ -88,6 +94,10 @@ bench-plan: ## How long a plan takes for 50 to 5,000 nodes, and what it allocate
 .PHONY: bench-controller
 bench-controller: control-plane ## How fast the controller reacts, beside a bare watch (minutes: 10,000 pods)
 	BENCH=1 $(CARGO) test --release --workspace --test controller
+
+.PHONY: bench-isolation
+bench-isolation: control-plane ## What a refusing account or 1,000 new allocations cost those who have nothing to do with it
+	BENCH=isolation $(CARGO) test --release --workspace --test controller
 
 .PHONY: bench-webhook
 bench-webhook: control-plane ## What an admission request costs, beside a server of fixed bytes on the same TLS stack

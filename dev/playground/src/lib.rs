@@ -41,6 +41,11 @@ impl Playground {
     pub async fn start(binary: &Path, provider: Provider) -> Result<Self> {
         let cluster = Cluster::start().await?;
         cluster.install_crds().await?;
+        Self::on(cluster, binary, provider).await
+    }
+
+    /// The same on a cluster that has our CRD already.
+    pub async fn on(cluster: Cluster, binary: &Path, provider: Provider) -> Result<Self> {
         cluster.kubectl(&["create", "namespace", NAMESPACE]).await?.ok()?;
         let account = "ip-address-controller-webhook";
         cluster.kubectl(&["create", "serviceaccount", account, "-n", NAMESPACE]).await?.ok()?;
@@ -92,12 +97,18 @@ impl Playground {
 
     /// A replica of the webhook. It registers itself; the API server reaches all of them by one address.
     pub async fn webhook(&self, name: &str) -> Result<Replica> {
+        self.webhook_with(name, &[]).await
+    }
+
+    /// The same with other settings.
+    pub async fn webhook_with(&self, name: &str, more: &[(&str, &str)]) -> Result<Replica> {
         let port = cluster::free_port()?;
-        let env = vec![
+        let mut env = vec![
             ("WEBHOOK_ADDR", format!("127.0.0.1:{port}")),
             ("WEBHOOK_URL", format!("https://{}", self.service.address)),
             ("WEBHOOK_DRAIN_SECONDS", "1".to_owned()),
         ];
+        env.extend(more.iter().map(|(key, value)| (*key, (*value).to_owned())));
         let replica = self.replica(name, "webhook", "ip-address-controller-webhook", env).await?;
         let health = replica.health;
         self.service.join((Ipv4Addr::LOCALHOST, port).into(), move || replica::says_ready(health));
@@ -109,16 +120,18 @@ impl Playground {
         name: &str,
         command: &str,
         account: &str,
-        mut env: Vec<(&str, String)>,
+        more: Vec<(&str, String)>,
     ) -> Result<Replica> {
         let kubeconfig = self.cluster.service_account_kubeconfig(NAMESPACE, account).await?;
         let (health, metrics) = (cluster::free_port()?, cluster::free_port()?);
-        env.extend([
+        let mut env = vec![
             ("KUBECONFIG", kubeconfig.display().to_string()),
             ("POD_NAMESPACE", NAMESPACE.to_owned()),
             ("HEALTH_ADDR", format!("127.0.0.1:{health}")),
             ("METRICS_PORT", metrics.to_string()),
-        ]);
+        ];
+        // What the caller says counts.
+        env.extend(more);
         let process = self.cluster.launch(name, &self.binary, &[command], env)?;
         Ok(Replica { process, health, metrics })
     }
