@@ -56,7 +56,8 @@ impl Common {
     /// Clients for the controller: it obeys `429` and `Retry-After` itself, and knows better than any client what
     /// to try again and when.
     pub async fn controller_clients(&self) -> Result<controller::Clients> {
-        let config = Config { default_retry: false, ..config(self.context.as_deref()).await? };
+        let mut config = config(self.context.as_deref()).await?;
+        config.default_retry = false;
         Ok(controller::Clients { work: Client::try_from(config.clone())?, lease: Client::try_from(config)? })
     }
 

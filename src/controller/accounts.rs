@@ -113,8 +113,11 @@ impl Accounts {
         let asked: BTreeSet<IpAddr> =
             self.readers.values().flat_map(|reader| &reader.ask.addresses).copied().collect();
         let specs = world.allocations.values().filter_map(|object| object.spec.as_ref().ok());
-        let unasked: Vec<IpAddr> =
-            specs.flat_map(|spec| &spec.addresses).filter(|address| !asked.contains(address)).copied().collect();
+        let unasked: Vec<IpAddr> = specs
+            .flat_map(|spec| &spec.addresses)
+            .filter(|address| !asked.contains(address))
+            .copied()
+            .collect();
         for address in unasked {
             let message = "no node that matches tells which cloud account to ask".to_owned();
             let unknown = Seen { view: AddressView::Unknown { message }, at: self.clock.now() };
@@ -354,7 +357,11 @@ fn unanswered(ask: &Ask) -> Reading {
     let error = cloud::Error::new(Class::Transient, format!("no answer within {} s", READ_TIMEOUT.as_secs()));
     Reading {
         addresses: ask.addresses.iter().map(|a| (*a, AddressState::Unknown(error.clone()))).collect(),
-        instances: ask.instances.iter().map(|id| (id.clone(), InstanceState::Unknown(error.clone()))).collect(),
+        instances: ask
+            .instances
+            .iter()
+            .map(|id| (id.clone(), InstanceState::Unknown(error.clone())))
+            .collect(),
     }
 }
 

@@ -42,7 +42,8 @@ impl Teller {
     /// The second part is to be run.
     pub fn new(recorder: Recorder, metrics: Metrics) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (queue, waiting) = mpsc::channel::<(Event, ObjectReference)>(WAITING);
-        let waiting = futures::stream::unfold(waiting, async |mut waiting| Some((waiting.recv().await?, waiting)));
+        let waiting =
+            futures::stream::unfold(waiting, async |mut waiting| Some((waiting.recv().await?, waiting)));
         let telling = waiting.for_each_concurrent(AT_ONCE, move |(event, about)| {
             let recorder = recorder.clone();
             async move {
@@ -57,7 +58,12 @@ impl Teller {
     }
 
     /// Tells what changed.
-    pub fn tell(&self, about: &ObjectReference, before: &NetIPAllocationStatus, after: &NetIPAllocationStatus) {
+    pub fn tell(
+        &self,
+        about: &ObjectReference,
+        before: &NetIPAllocationStatus,
+        after: &NetIPAllocationStatus,
+    ) {
         for event in between(before, after) {
             self.send(event, about.clone());
         }

@@ -2,8 +2,8 @@
 //! by names.
 
 use super::lean::{self, Workload as _};
-use super::watch::{Change, Subject, Watching, watch};
 use super::progress::{Progress, cannot_be_asked_for, name_of};
+use super::watch::{Change, Subject, Watching, watch};
 use super::{Message, Observed, names::Names};
 use crds::WorkloadKind;
 use kube::{Api, Client, ResourceExt as _};
@@ -16,9 +16,15 @@ use tokio::sync::mpsc;
 /// What is said of a workload itself.
 #[derive(Debug)]
 pub enum WorkloadChange {
-    Applied { uid: String, selector: String, workload: plan::Workload },
+    Applied {
+        uid: String,
+        selector: String,
+        workload: plan::Workload,
+    },
     Gone,
-    Listed { present: bool },
+    Listed {
+        present: bool,
+    },
     /// A list begins.
     Begun,
     /// What is in the way of the list; `None`: nothing any more.
@@ -205,9 +211,12 @@ impl Followers {
             let sets: Api<lean::ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
             let what = format!("ReplicaSets in namespace {}", key.namespace);
             let of = key.clone();
-            watches.push(watch(Subject::new(sets, what).labels(selector), mailbox(), metrics(), move |change| {
-                Message::Observed(Observed::ReplicaSet(of.clone(), change))
-            }));
+            watches.push(watch(
+                Subject::new(sets, what).labels(selector),
+                mailbox(),
+                metrics(),
+                move |change| Message::Observed(Observed::ReplicaSet(of.clone(), change)),
+            ));
         }
         watches
     }

@@ -38,20 +38,20 @@ use clock::Clock;
 use followers::{Followers, WorkloadChange};
 use handover::Handover;
 use kube::{Api, Client};
-use plan::{WorkloadKey, World};
 use offers::Offers;
+use plan::{WorkloadKey, World};
 use publish::{Answer, Target, Writer, Written};
 use state::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::controller::Metrics;
+use throttle::RetryAfter;
 use tokio::sync::{mpsc, watch as watching};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use throttle::RetryAfter;
 use watch::{Change, Subject, Watching, watch};
 use writes::Writes;
 
@@ -143,7 +143,9 @@ struct Evicting {
 /// How the API server is reached. The lease has a client of its own: it never waits behind anything else.
 #[derive(Clone)]
 pub struct Clients {
+    /// For watches and writes.
     pub work: Client,
+    /// For the lease alone.
     pub lease: Client,
 }
 

@@ -44,6 +44,11 @@ pub struct Offers {
 }
 
 impl Offers {
+    /// What waits is not written any more.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
     /// A write has ended; whether it was one that nobody waited for.
     pub fn ended(&mut self, target: &Target) -> bool {
         self.idle.remove(target)

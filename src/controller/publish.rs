@@ -1,8 +1,8 @@
 //! Writes to the API server: each checks the lease, none lasts longer than the lease's margin.
 
+use super::events::{self, Teller};
 use super::lean;
 use super::stories::Stories;
-use super::events::{self, Teller};
 use super::throttle::RetryAfter;
 use super::{Message, watch};
 use crate::leader::LeaderToken;
@@ -232,7 +232,8 @@ fn is_failed_test(status: &Status) -> bool {
 /// Whether it is a disruption budget that says no, and not the API server that has enough of us.
 fn is_budget(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    causes.into_iter().any(|cause| cause.reason == "DisruptionBudget") || status.message.contains("disruption")
+    causes.into_iter().any(|cause| cause.reason == "DisruptionBudget")
+        || status.message.contains("disruption")
 }
 
 /// What the API server says, with the details.

@@ -146,7 +146,8 @@ impl Schedule {
     /// When to begin the next read, if nothing happens.
     pub fn wake(&self) -> Option<Instant> {
         let audit = (!self.auditing).then(|| self.audit_at());
-        let read_back = if self.reading_back.is_none() { self.read_backs().map(|(_, at)| at).min() } else { None };
+        let read_back =
+            if self.reading_back.is_none() { self.read_backs().map(|(_, at)| at).min() } else { None };
         [audit, read_back].into_iter().flatten().min()
     }
 

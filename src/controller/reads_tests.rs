@@ -139,7 +139,10 @@ async fn a_write_that_ends_during_a_read_back_has_one_of_its_own() {
     schedule.want(both);
     assert_eq!(schedule.begin(now + seconds(3)), []);
     schedule.ended(Purpose::ReadBack, &complete(), now + seconds(4), 0.5);
-    assert_eq!(schedule.begin(now + seconds(4)), [Action::ReadBack(BTreeSet::from([address(1), address(2)]))]);
+    assert_eq!(
+        schedule.begin(now + seconds(4)),
+        [Action::ReadBack(BTreeSet::from([address(1), address(2)]))]
+    );
 }
 
 #[tokio::test]

@@ -69,7 +69,9 @@ impl State {
             (&self.listed.unscheduled, "unscheduled pods"),
         ];
         let pending = lists.iter().find(|(progress, _)| !progress.listed && progress.trouble.is_none());
-        self.missing().or_else(|| pending.map(|(_, what)| (*what).to_owned())).or_else(|| self.followers.pending())
+        self.missing()
+            .or_else(|| pending.map(|(_, what)| (*what).to_owned()))
+            .or_else(|| self.followers.pending())
     }
 
     /// What could not be listed.
@@ -398,7 +400,8 @@ mod tests {
         state.node(Change::Begun);
         assert!(state.allocation(Change::Applied(allocation("a", 7))));
         assert_eq!(state.version("voice"), Some("7"));
-        let mut cordoned = object("n1", "a", 8, &json!({ "providerID": "gce://p/z/n1", "unschedulable": true }));
+        let mut cordoned =
+            object("n1", "a", 8, &json!({ "providerID": "gce://p/z/n1", "unschedulable": true }));
         cordoned["status"] = json!({});
         assert!(state.node(Change::Applied(from_value(cordoned).unwrap())));
         assert!(state.world.nodes["n1"].unschedulable);
@@ -427,7 +430,8 @@ mod tests {
         };
         state.node(Change::Applied(labelled(1, json!({ "role": "sip" }))));
         state.reshaped = false;
-        let marks = json!({ "role": "sip", "ip.ready": "true", "netinfra.darkbrains.com/allocation": "voice" });
+        let marks =
+            json!({ "role": "sip", "ip.ready": "true", "netinfra.darkbrains.com/allocation": "voice" });
         assert!(state.our_node(labelled(2, marks)));
         assert!(!state.reshaped);
         state.node(Change::Applied(labelled(3, json!({ "role": "web" }))));

@@ -75,6 +75,7 @@ impl Controller {
     }
 
     fn begin(&mut self, plan: &mut Plan) {
+        self.offers.clear();
         let under_way =
             UnderWay { steps: !self.state.world.in_flight.is_empty(), writes: self.writes.any_under_way() };
         let was_due = self.handover.is_due();
@@ -238,7 +239,8 @@ mod tests {
         let mut world = World::default();
         for address in [here, gone] {
             let class = FailureClass::Conflict;
-            let failure = Failure { at: Time(0), attempts: 1, class, message: String::new(), retry_after: None };
+            let failure =
+                Failure { at: Time(0), attempts: 1, class, message: String::new(), retry_after: None };
             world.failures.insert((address, "gce://p/z/n1".to_owned()), failure);
             let provider_id = "gce://p/z/n1".to_owned();
             let write = LastWrite { at: Time(0), kind: WriteKind::Attach, provider_id, succeeded: false };

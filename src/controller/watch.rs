@@ -230,7 +230,10 @@ where
                 Some(Ok(WatchEvent::Bookmark(bookmark))) => {
                     let next = bookmark.metadata.resource_version;
                     if older(&next, &version) {
-                        info!("{}: its history was replaced by an older one; listing anew", self.subject.what);
+                        info!(
+                            "{}: its history was replaced by an older one; listing anew",
+                            self.subject.what
+                        );
                         return Ok(Then::Relist);
                     }
                     version = next;

@@ -101,7 +101,8 @@ impl Writes {
         };
         let until = now + pause.mul_f64(0.8 + 0.4 * fastrand::f64());
         self.targets.insert(target, State::Waiting { until, failures });
-        matches!(written, Written::Refused(_)) || matches!(written, Written::Failed(_)) && failures >= PATIENCE
+        matches!(written, Written::Refused(_))
+            || matches!(written, Written::Failed(_)) && failures >= PATIENCE
     }
 
     /// The API server has enough of us: as long as it says, or ever longer.
@@ -157,9 +158,8 @@ mod tests {
     #[tokio::test]
     async fn few_are_under_way_and_urgent_ones_always_find_a_permit() {
         let (mut writes, now) = (Writes::default(), Instant::now());
-        let granted = |n: &usize, writes: &mut Writes| {
-            writes.begin(&status(*n), Urgency::Idle, now) == Permit::Granted
-        };
+        let granted =
+            |n: &usize, writes: &mut Writes| writes.begin(&status(*n), Urgency::Idle, now) == Permit::Granted;
         let idle: Vec<usize> = (0..1000).filter(|n| granted(n, &mut writes)).collect();
         assert_eq!(idle.len(), NOT_URGENT);
         for n in 0..NOT_URGENT {
