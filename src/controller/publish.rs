@@ -223,10 +223,9 @@ fn outcome(target: &Target, error: &kube::Error, retry_after: &RetryAfter) -> Wr
 }
 
 /// Whether what a patch expected was not so. The API server says the same number of an object that would be
-/// invalid, which no new try heals.
+/// invalid, which no new try heals: then it names the fields, and of a patch that does not apply none.
 fn is_failed_test(status: &Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    causes.into_iter().any(|cause| cause.reason == "UnexpectedServerResponse")
+    status.details.as_ref().is_none_or(|details| details.causes.is_empty())
 }
 
 /// Whether it is a disruption budget that says no, and not the API server that has enough of us.
@@ -275,4 +274,51 @@ fn removal(wanted: &NodeMarks, node: &plan::Node) -> Value {
 /// Our patches are well formed; an empty one would be refused by the API server, and reported.
 fn patch(operations: Value) -> Patch<Value> {
     Patch::Json::<Value>(serde_json::from_value(operations).unwrap_or_default())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn written(target: &Target, status: Value) -> Written {
+        let status: Status = serde_json::from_value(status).unwrap();
+        outcome(target, &kube::Error::Api(Box::new(status)), &RetryAfter::default())
+    }
+
+    fn node() -> Target {
+        Target::Node("n1".to_owned())
+    }
+
+    fn pod() -> Target {
+        Target::Pod("1".to_owned())
+    }
+
+    #[test]
+    fn an_object_that_would_be_invalid_is_a_failure() {
+        let message = "the server rejected our request due to an error in our request";
+        let test = json!({ "code": 422, "reason": "Invalid", "message": message, "details": {} });
+        assert!(matches!(written(&node(), test), Written::Conflict));
+        let cause = json!({ "reason": "FieldValueInvalid", "message": "must be no more than 63", "field": "labels" });
+        let details = json!({ "name": "n1", "kind": "Node", "causes": [cause] });
+        let invalid = json!({ "code": 422, "message": "Node \"n1\" is invalid", "details": details });
+        let Written::Failed(said) = written(&node(), invalid) else { panic!("a failure") };
+        assert_eq!(said, "Node \"n1\" is invalid (must be no more than 63)");
+    }
+
+    #[test]
+    fn who_refuses_an_eviction_is_told_from_an_api_server_that_has_enough() {
+        let cause = json!({ "reason": "DisruptionBudget", "message": "The disruption budget web needs 1 healthy pods" });
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+        let budget = json!({ "code": 429, "message": message, "details": { "causes": [cause], "retryAfterSeconds": 10 } });
+        let Written::Refused(said) = written(&pod(), budget) else { panic!("refused") };
+        assert!(said.ends_with("(The disruption budget web needs 1 healthy pods)"), "{said}");
+        let denied = json!({ "code": 403, "reason": "Forbidden", "message": "pods/eviction is forbidden" });
+        assert!(matches!(written(&pod(), denied.clone()), Written::Refused(_)));
+        assert!(matches!(written(&node(), denied), Written::Failed(_)), "marks are no matter of refusal");
+        let enough = json!({ "code": 429, "message": "Too many requests, please try again later." });
+        assert!(matches!(written(&pod(), enough), Written::Throttled(None)));
+        let later = json!({ "code": 429, "message": "later", "details": { "retryAfterSeconds": 3 } });
+        assert!(matches!(written(&node(), later), Written::Throttled(Some(pause)) if pause.as_secs() == 3));
+    }
 }

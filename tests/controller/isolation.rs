@@ -191,12 +191,11 @@ pub async fn a_failed_test_of_a_patch_and_an_invalid_object_are_told_apart() -> 
         }
     };
     let test = json!([{ "op": "test", "path": "/metadata/uid", "value": "another" }]);
-    ensure!(causes(test.clone()).await? == ["UnexpectedServerResponse"], "{:?}", causes(test).await?);
+    ensure!(causes(test.clone()).await?.is_empty(), "{:?}", causes(test).await?);
     let gone = json!([{ "op": "remove", "path": "/metadata/labels/ip.ready" }]);
-    ensure!(causes(gone.clone()).await? == ["UnexpectedServerResponse"], "{:?}", causes(gone).await?);
+    ensure!(causes(gone.clone()).await?.is_empty(), "{:?}", causes(gone).await?);
     let long = "x".repeat(64);
     let invalid = json!([{ "op": "add", "path": "/metadata/labels/ip.ready", "value": long }]);
-    let said = causes(invalid).await?;
-    ensure!(!said.is_empty() && said.iter().all(|cause| cause != "UnexpectedServerResponse"), "{said:?}");
+    ensure!(!causes(invalid).await?.is_empty(), "the fields are named");
     Ok(())
 }
