@@ -53,6 +53,14 @@ impl Common {
         client(self.context.as_deref()).await
     }
 
+    /// Clients for the controller: it obeys `429` and `Retry-After` itself, and knows better than any client what
+    /// to try again and when.
+    pub async fn controller_clients(&self) -> Result<controller::Clients> {
+        let mut config = config(self.context.as_deref()).await?;
+        config.default_retry = false;
+        Ok(controller::Clients { work: Client::try_from(config.clone())?, lease: Client::try_from(config)? })
+    }
+
     /// The namespace that we live in.
     pub fn namespace(&self) -> String {
         namespace(self.namespace.clone())
@@ -82,16 +90,20 @@ pub fn namespace(given: Option<String>) -> String {
     given.or_else(account).unwrap_or_else(|| webhook::registration::NAMESPACE.to_owned())
 }
 
-/// The usual inference: KUBECONFIG or ~/.kube/config, else the service account.
+/// A client for the cluster.
 pub async fn client(context: Option<&str>) -> Result<Client> {
-    let config = match context {
+    Ok(Client::try_from(config(context).await?)?)
+}
+
+/// The usual inference: KUBECONFIG or ~/.kube/config, else the service account.
+async fn config(context: Option<&str>) -> Result<Config> {
+    Ok(match context {
         None => Config::infer().await.context("no cluster to talk to")?,
         Some(context) => {
             let options = KubeConfigOptions { context: Some(context.to_owned()), ..Default::default() };
             Config::from_kubeconfig(&options).await.with_context(|| format!("context {context:?}"))?
         }
-    };
-    Ok(Client::try_from(config)?)
+    })
 }
 
 /// Namespaces whose pods are never touched: the cluster's own, and ours.
@@ -129,9 +141,11 @@ pub async fn all(
     let health = Health::new(&shutdown);
     common.serve_plain_ports(&health, &telemetry).await?;
     let namespace = common.namespace();
-    let (other, until) = (client.clone(), shutdown.clone());
-    let serving = crate::webhook::serve(&namespace, &settings, other, &telemetry, &health, until);
-    let controlling = controller::process::control(&namespace, &flags, client, &telemetry, &health, shutdown);
+    let until = shutdown.clone();
+    let serving = crate::webhook::serve(&namespace, &settings, client, &telemetry, &health, until);
+    let clients = common.controller_clients().await?;
+    let controlling =
+        controller::process::control(&namespace, &flags, clients, &telemetry, &health, None, shutdown);
     tokio::try_join!(serving, controlling)?;
     Ok(())
 }

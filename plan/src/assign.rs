@@ -1,7 +1,7 @@
 //! Which address goes to which node: sticky, as many as possible, the most important first.
 
 use crate::index::{Claim, Index, zone_of_instance};
-use crate::slot::Slot;
+use crate::slot::{Slot, State};
 use crate::tally::{NodesInTheWay, Tally};
 use crate::{AddressView, Failure, FailureClass, Reason, Time, World, WriteKind};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -126,12 +126,24 @@ impl<'i, 'w> Assignment<'i, 'w> {
         let promised = slot.operation()?.to_provider_id.as_deref()?;
         let node = self.index.node_of_instance(promised)?;
         let claim = &self.index.claims[slot.claim];
-        if self.taken[node] || self.index.refusal(claim, node).is_some() || self.cools_off(slot, node) {
+        let refused =
+            self.index.refusal(claim, node).is_some_and(|reason| !self.is_bearable(slot, node, reason));
+        if self.taken[node] || refused || self.cools_off(slot, node) {
             return None;
         }
         self.take(slot, node);
         self.promised.push((number, node));
         Some(node)
+    }
+
+    /// Whether what speaks against the promised node came too late. An address that is on nothing goes where it
+    /// would stay if it were there already: a taint that only keeps pods away drives no address off, and
+    /// Kubernetes puts one on for a moment after an uncordon. Sending it back would be two moves more.
+    fn is_bearable(&self, slot: &Slot<'w>, node: usize, reason: Reason) -> bool {
+        let claim = &self.index.claims[slot.claim];
+        reason == Reason::Tainted
+            && matches!(slot.state, State::Free { .. })
+            && claim.tolerated.drives_off(self.index.nodes[node].node).is_none()
     }
 
     /// Finds a node for an address; others that were placed here may have to take another one.

@@ -1,8 +1,9 @@
-//! The cloud accounts: what to ask each for, and when.
+//! The cloud accounts: what to ask each for. When is up to their schedules.
 
 use super::Message;
 use super::clock::Clock;
-use cloud::{Account, AddressState, Ask, Cloud, Connect, InstanceState, Provider, Reading, Refusal};
+use super::reads::{Action, Outcome, Purpose, READ_TIMEOUT, Schedule};
+use cloud::{Account, AddressState, Ask, Class, Cloud, Connect, InstanceState, Provider, Reading, Refusal};
 use crds::{CloudProvider, NetIPAllocationStatus};
 use plan::{AddressView, InstanceView, Reason, Seen, Time, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +16,6 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::warn;
 
-/// How long a batch read may take.
-const READ_TIMEOUT: Duration = Duration::from_secs(20);
-/// Reads that something asked for are this far apart, so that a burst of new nodes costs one.
-const SPACING: Duration = Duration::from_millis(500);
-
 /// A reading and what it was for.
 #[derive(Debug)]
 pub struct Read {
@@ -27,33 +23,34 @@ pub struct Read {
     /// When it began.
     pub at: Time,
     pub reading: Reading,
-    /// Everything of the account was asked for.
-    pub audit: bool,
+    pub purpose: Purpose,
+    /// When an audit began, and of which addresses.
+    pub began: Instant,
+    pub ask: Arc<Ask>,
 }
 
 /// An account that allocations need.
 struct Reader {
     provider: Arc<dyn Provider>,
-    ask: Ask,
-    interval: Duration,
-    /// When the next audit begins.
-    due: Instant,
-    began: Option<Instant>,
-    under_way: bool,
-    failures: u32,
+    ask: Arc<Ask>,
+    schedule: Schedule,
     /// What it said of each address: an address may be asked of several accounts.
     said: BTreeMap<IpAddr, (Time, AddressState)>,
+    /// What went wrong with the last read, if something did.
+    trouble: Option<String>,
 }
 
 /// All accounts.
 pub struct Accounts {
     connect: Arc<dyn Connect>,
     readers: BTreeMap<Account, Reader>,
+    /// Addresses whose first reading is on its way.
+    awaited: BTreeSet<IpAddr>,
     mailbox: mpsc::Sender<Message>,
     clock: Clock,
     metrics: Metrics,
     /// Audits that ended since the last plan: what was asked, and when they began.
-    audited: Vec<(BTreeSet<IpAddr>, Instant)>,
+    audited: Vec<(Arc<Ask>, Instant)>,
 }
 
 impl Accounts {
@@ -63,7 +60,8 @@ impl Accounts {
         clock: Clock,
         metrics: Metrics,
     ) -> Self {
-        Self { connect, readers: BTreeMap::new(), mailbox, clock, metrics, audited: Vec::new() }
+        let (readers, awaited) = (BTreeMap::new(), BTreeSet::new());
+        Self { connect, readers, awaited, mailbox, clock, metrics, audited: Vec::new() }
     }
 
     /// The provider for an instance.
@@ -81,25 +79,11 @@ impl Accounts {
         let mut closed = Vec::new();
         self.readers.retain(|account, _| wanted.contains_key(account));
         for (account, (ask, interval)) in wanted {
-            if !self.readers.contains_key(&account) {
-                match self.connect.open(&account) {
-                    Ok(provider) => {
-                        drop(self.readers.insert(account.clone(), Reader::new(provider, interval)));
-                    }
-                    Err(error) => {
-                        warn!("{account}: {error}");
-                        closed.push((ask, error));
-                        continue;
-                    }
-                }
-            }
-            if let Some(reader) = self.readers.get_mut(&account) {
-                let news = ask.instances.iter().any(|id| !world.instances.contains_key(id))
-                    || ask.addresses.iter().any(|address| !reader.said.contains_key(address));
-                reader.ask = ask;
-                reader.interval = interval;
-                if news {
-                    reader.hurry();
+            match self.reader(&account, interval) {
+                Ok(reader) => reader.ask_for(ask, interval, world),
+                Err(error) => {
+                    warn!("{account}: {error}");
+                    closed.push((ask, error));
                 }
             }
         }
@@ -110,13 +94,30 @@ impl Accounts {
         self.name_unasked(world);
     }
 
+    fn reader(&mut self, account: &Account, interval: Duration) -> Result<&mut Reader, cloud::Error> {
+        use std::collections::btree_map::Entry;
+        match self.readers.entry(account.clone()) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => Ok(place.insert(Reader {
+                provider: self.connect.open(account)?,
+                ask: Arc::default(),
+                schedule: Schedule::new(interval, Instant::now()),
+                said: BTreeMap::new(),
+                trouble: None,
+            })),
+        }
+    }
+
     /// An address that no account is asked about, because no node tells which one that would be.
     fn name_unasked(&self, world: &mut World) {
-        let asked =
-            |address: &IpAddr| self.readers.values().any(|reader| reader.ask.addresses.contains(address));
+        let asked: BTreeSet<IpAddr> =
+            self.readers.values().flat_map(|reader| &reader.ask.addresses).copied().collect();
         let specs = world.allocations.values().filter_map(|object| object.spec.as_ref().ok());
-        let unasked: Vec<IpAddr> =
-            specs.flat_map(|spec| &spec.addresses).filter(|address| !asked(address)).copied().collect();
+        let unasked: Vec<IpAddr> = specs
+            .flat_map(|spec| &spec.addresses)
+            .filter(|address| !asked.contains(address))
+            .copied()
+            .collect();
         for address in unasked {
             let message = "no node that matches tells which cloud account to ask".to_owned();
             let unknown = Seen { view: AddressView::Unknown { message }, at: self.clock.now() };
@@ -129,23 +130,25 @@ impl Accounts {
         let asks = || self.readers.values().map(|reader| &reader.ask);
         world.addresses.retain(|address, _| asks().any(|ask| ask.addresses.contains(address)));
         world.instances.retain(|id, _| asks().any(|ask| ask.instances.contains(id)));
+        self.awaited.clear();
         for reader in self.readers.values_mut() {
-            let ask = &reader.ask;
+            let ask = reader.ask.clone();
             reader.said.retain(|address, _| ask.addresses.contains(address));
+            reader.schedule.retain(|address| ask.addresses.contains(address));
+            self.awaited.extend(ask.addresses.iter().filter(|address| !reader.said.contains_key(address)));
         }
     }
 
     /// Whether the first reading of an address is on its way: until it is here, nothing is said of it.
     pub fn awaits(&self, address: &IpAddr) -> bool {
-        let mut asked = self.readers.values().filter(|reader| reader.ask.addresses.contains(address));
-        asked.any(|reader| !reader.said.contains_key(address))
+        self.awaited.contains(address)
     }
 
     /// Something happened to an instance: what the cloud says of it may have changed.
     pub fn hurry(&mut self, provider_id: &str) {
         let account = self.connect.account_of(provider_id);
         if let Some(reader) = account.and_then(|account| self.readers.get_mut(&account)) {
-            reader.hurry();
+            reader.schedule.hurry(Instant::now());
         }
     }
 
@@ -154,43 +157,44 @@ impl Accounts {
         world.addresses.clear();
         world.instances.clear();
         self.readers.clear();
+        self.awaited.clear();
     }
 
-    /// Begins the audits that are due; when is the next?
-    pub fn audit(&mut self, tasks: &mut JoinSet<()>) -> Option<Instant> {
+    /// The addresses to read back, with the time of the last write of each; all of them.
+    pub fn verify(&mut self, wanted: &BTreeMap<IpAddr, Option<Instant>>) {
+        for reader in self.readers.values_mut() {
+            let ask = &reader.ask.addresses;
+            let of_it = wanted.iter().filter(|(address, _)| ask.contains(address));
+            reader.schedule.want(of_it.map(|(address, written)| (*address, *written)).collect());
+        }
+    }
+
+    /// Begins the reads that are due; when is the next?
+    pub fn read(&mut self, tasks: &mut JoinSet<()>) -> Option<Instant> {
         let now = Instant::now();
         for (account, reader) in &mut self.readers {
-            if !reader.under_way && reader.due <= now {
-                reader.under_way = true;
-                reader.began = Some(now);
-                let ask = reader.ask.clone();
-                let job =
-                    Job { provider: reader.provider.clone(), account: account.clone(), ask, audit: true };
+            for action in reader.schedule.begin(now) {
+                let (ask, purpose) = match action {
+                    Action::Audit => (reader.ask.clone(), Purpose::Audit),
+                    Action::ReadBack(addresses) => {
+                        let ask = Ask { addresses, instances: BTreeSet::new() };
+                        (Arc::new(ask), Purpose::ReadBack)
+                    }
+                };
+                let (account, provider) = (account.clone(), reader.provider.clone());
+                let job = Job { provider, account, ask, purpose };
                 tasks.spawn(job.run(self.mailbox.clone(), self.clock));
             }
         }
-        self.readers.values().filter(|reader| !reader.under_way).map(|reader| reader.due).min()
-    }
-
-    /// Reads addresses that were just written, one batch per account that knows them.
-    pub fn verify(&self, addresses: &BTreeSet<IpAddr>, tasks: &mut JoinSet<()>) {
-        for (account, reader) in &self.readers {
-            let asked: BTreeSet<IpAddr> = reader.ask.addresses.intersection(addresses).copied().collect();
-            if !asked.is_empty() {
-                let ask = Ask { addresses: asked, instances: BTreeSet::new() };
-                let job =
-                    Job { provider: reader.provider.clone(), account: account.clone(), ask, audit: false };
-                tasks.spawn(job.run(self.mailbox.clone(), self.clock));
-            }
-        }
+        self.readers.values().filter_map(|reader| reader.schedule.wake()).min()
     }
 
     /// Counts the audits that the plan has just decided upon.
     pub fn count_audits(&mut self, statuses: &BTreeMap<String, NetIPAllocationStatus>) {
-        for (addresses, began) in std::mem::take(&mut self.audited) {
+        for (ask, began) in std::mem::take(&mut self.audited) {
             for (name, status) in statuses {
                 let asked = status.ips.iter().filter_map(|ip| ip.address.parse().ok());
-                if asked.into_iter().any(|address: IpAddr| addresses.contains(&address)) {
+                if asked.into_iter().any(|address: IpAddr| ask.addresses.contains(&address)) {
                     let degraded =
                         status.conditions.iter().any(|c| c.type_ == "Degraded" && c.status == "True");
                     let outcome = if degraded { "error" } else { "success" };
@@ -205,126 +209,216 @@ impl Accounts {
     /// Takes a reading into the world.
     pub fn apply(&mut self, read: Read, world: &mut World) {
         let Some(reader) = self.readers.get_mut(&read.account) else { return };
-        let unknown = read.reading.addresses.values().find_map(|state| match state {
-            AddressState::Unknown(error) => Some(error.clone()),
-            _ => None,
-        });
-        let outcome = if unknown.is_some() { "incomplete" } else { "complete" };
-        self.metrics.cloud_reads.with_label_values(&[read.account.to_string().as_str(), outcome]).inc();
-        if read.audit {
-            reader.ended(unknown.as_ref());
-            let began = reader.began.unwrap_or_else(Instant::now);
-            self.audited.push((reader.ask.addresses.clone(), began));
+        let (outcome, trouble) = judge(&read.reading);
+        let word = if outcome.incomplete { "incomplete" } else { "complete" };
+        self.metrics.cloud_reads.with_label_values(&[read.account.to_string().as_str(), word]).inc();
+        reader.schedule.ended(read.purpose, &outcome, Instant::now(), fastrand::f64());
+        reader.trouble = trouble;
+        if read.purpose == Purpose::Audit {
+            self.audited.push((read.ask, read.began));
         }
+        let mut heard = Vec::new();
         for (address, state) in read.reading.addresses {
-            let Some(reader) = self.readers.get_mut(&read.account) else { return };
-            if reader.said.get(&address).is_none_or(|(at, _)| *at <= read.at) {
-                reader.said.insert(address, (read.at, state));
-                let seen = merged(self.readers.values().filter_map(|reader| reader.said.get(&address)));
-                world.addresses.extend(seen.map(|seen| (address, seen)));
+            if reader.ask.addresses.contains(&address) {
+                reader.hear(address, state, read.at);
+                heard.push(address);
             }
         }
+        for address in heard {
+            self.settle(address, world);
+        }
         for (id, state) in read.reading.instances {
-            if world.instances.get(&id).is_none_or(|seen| seen.at <= read.at) {
+            let before = world.instances.get(&id);
+            let overtaken = before.is_some_and(|seen| seen.at > read.at);
+            let known = before.is_some_and(|seen| !matches!(seen.view, InstanceView::Unknown { .. }));
+            let silent = matches!(&state, InstanceState::Unknown(error) if is_passing(error));
+            if !overtaken && !(silent && known) {
                 world.instances.insert(id, Seen { view: instance_view(state), at: read.at });
             }
         }
     }
+
+    /// Merges what all accounts said of an address.
+    fn settle(&mut self, address: IpAddr, world: &mut World) {
+        let asked = || self.readers.values().filter(|reader| reader.ask.addresses.contains(&address));
+        if asked().all(|reader| reader.said.contains_key(&address)) {
+            self.awaited.remove(&address);
+        }
+        let seen = merged(self.readers.values().filter_map(|reader| reader.said.get(&address)));
+        world.addresses.extend(seen.map(|seen| (address, seen)));
+    }
+
+    /// What was read too long ago is not known any more; whether there was any.
+    pub fn expire(&mut self, world: &mut World) -> bool {
+        let now = self.clock.now();
+        let mut expired = Vec::new();
+        for reader in self.readers.values_mut() {
+            let age = i64::try_from(reader.schedule.max_age().as_millis()).unwrap_or(i64::MAX);
+            let is_old = |at: Time| now.millis_since(at) > age;
+            let why = reader.trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
+            let message = format!("it has not been read for longer than three audits{why}");
+            for (address, (at, state)) in &mut reader.said {
+                if is_old(*at) && !matches!(state, AddressState::Unknown(_)) {
+                    *state = AddressState::Unknown(cloud::Error::new(Class::Transient, message.clone()));
+                    expired.push(*address);
+                }
+            }
+            for id in &reader.ask.instances {
+                let seen = world.instances.get_mut(id).filter(|seen| is_old(seen.at));
+                if let Some(seen) = seen.filter(|seen| !matches!(seen.view, InstanceView::Unknown { .. })) {
+                    seen.view = InstanceView::Unknown { message: message.clone() };
+                }
+            }
+        }
+        for address in &expired {
+            self.settle(*address, world);
+        }
+        !expired.is_empty()
+    }
 }
 
 impl Reader {
-    fn new(provider: Arc<dyn Provider>, interval: Duration) -> Self {
-        Self {
-            provider,
-            ask: Ask::default(),
-            interval,
-            due: Instant::now(),
-            began: None,
-            under_way: false,
-            failures: 0,
-            said: BTreeMap::new(),
+    fn ask_for(&mut self, ask: Ask, interval: Duration, world: &World) {
+        let now = Instant::now();
+        let news = ask.instances.iter().any(|id| !world.instances.contains_key(id))
+            || ask.addresses.iter().any(|address| !self.said.contains_key(address));
+        if *self.ask != ask {
+            self.ask = Arc::new(ask);
+        }
+        self.schedule.set_interval(interval, now);
+        if news {
+            self.schedule.hurry(now);
         }
     }
 
-    fn hurry(&mut self) {
-        let earliest = self.began.map_or_else(Instant::now, |began| began + SPACING);
-        self.due = self.due.min(earliest);
+    /// Takes what was read of an address. A read that was throttled or lost says nothing: what is known stays,
+    /// until it is too old.
+    fn hear(&mut self, address: IpAddr, state: AddressState, at: Time) {
+        let before = self.said.get(&address);
+        let overtaken = before.is_some_and(|(seen, _)| *seen > at);
+        let known = before.is_some_and(|(_, before)| !matches!(before, AddressState::Unknown(_)));
+        let silent = matches!(&state, AddressState::Unknown(error) if is_passing(error));
+        if !overtaken && !(silent && known) {
+            self.said.insert(address, (at, state));
+        }
     }
+}
 
-    /// The next audit: after the interval, or sooner if this one did not tell everything.
-    fn ended(&mut self, unknown: Option<&cloud::Error>) {
-        self.under_way = false;
-        self.failures = if unknown.is_some() { self.failures.saturating_add(1) } else { 0 };
-        let pause = match unknown {
-            None => self.interval,
-            Some(error) => {
-                let doubled = Duration::from_millis(500) * 2u32.saturating_pow(self.failures.min(10));
-                error.retry_after.unwrap_or_default().max(doubled.min(self.interval))
-            }
-        };
-        self.due = Instant::now() + pause.mul_f64(0.9 + 0.2 * fastrand::f64());
+/// Whether the next read may well tell what this one did not.
+fn is_passing(error: &cloud::Error) -> bool {
+    matches!(error.class, Class::Throttled | Class::Transient)
+}
+
+/// How a read went, and what went wrong.
+fn judge(reading: &Reading) -> (Outcome, Option<String>) {
+    let mut outcome = Outcome::default();
+    let mut errors = Vec::new();
+    for (address, state) in &reading.addresses {
+        if let AddressState::Unknown(error) = state {
+            outcome.unknown.insert(*address);
+            errors.push(error);
+        }
     }
+    errors.extend(reading.instances.values().filter_map(|state| match state {
+        InstanceState::Unknown(error) => Some(error),
+        _ => None,
+    }));
+    outcome.incomplete = !errors.is_empty();
+    outcome.retry_after = errors.iter().filter_map(|error| error.retry_after).max();
+    (outcome, errors.first().map(|error| error.message.clone()))
 }
 
 /// One batch read.
 struct Job {
     provider: Arc<dyn Provider>,
     account: Account,
-    ask: Ask,
-    audit: bool,
+    ask: Arc<Ask>,
+    purpose: Purpose,
 }
 
 impl Job {
     async fn run(self, mailbox: mpsc::Sender<Message>, clock: Clock) {
-        if !self.audit {
+        if self.purpose == Purpose::ReadBack {
             // Times are whole milliseconds, and a reading tells of a write only if it began after it.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let at = clock.now();
-        let reading = self.provider.read(&self.ask, Instant::now() + READ_TIMEOUT).await;
-        let read = Read { account: self.account, at, reading, audit: self.audit };
+        let (at, began) = (clock.now(), Instant::now());
+        let deadline = began + READ_TIMEOUT;
+        // Who does not keep to the deadline is not waited for: this account would never be read again.
+        let read = self.provider.read(&self.ask, deadline);
+        let reading = tokio::time::timeout_at(deadline + Duration::from_secs(1), read).await;
+        let reading = reading.unwrap_or_else(|_| unanswered(&self.ask));
+        let read = Read { account: self.account, at, reading, purpose: self.purpose, began, ask: self.ask };
         let _ = mailbox.send(Message::Read(read)).await;
     }
 }
 
-/// What to ask each account for, and how often.
+fn unanswered(ask: &Ask) -> Reading {
+    let error = cloud::Error::new(Class::Transient, format!("no answer within {} s", READ_TIMEOUT.as_secs()));
+    Reading {
+        addresses: ask.addresses.iter().map(|a| (*a, AddressState::Unknown(error.clone()))).collect(),
+        instances: ask
+            .instances
+            .iter()
+            .map(|id| (id.clone(), InstanceState::Unknown(error.clone())))
+            .collect(),
+    }
+}
+
+/// What to ask each account for, and how often. A pool's nodes are counted once, however many allocations
+/// select them.
 fn wanted(connect: &dyn Connect, world: &World) -> BTreeMap<Account, (Ask, Duration)> {
     let mut wanted: BTreeMap<Account, (Ask, Duration)> = BTreeMap::new();
     for (names, nodes) in plan::pools(world) {
-        let mut by_account: BTreeMap<Account, BTreeSet<String>> = BTreeMap::new();
+        let mut of_pool: BTreeSet<Account> = BTreeSet::new();
+        let mut instances: Vec<(Account, &str)> = Vec::new();
         for node in &nodes {
             if let Some(account) = connect.account_of(&node.provider_id) {
-                by_account.entry(account).or_default().insert(node.provider_id.clone());
+                instances.push((account.clone(), &node.provider_id));
+                of_pool.insert(account);
             }
         }
         for name in names {
-            let Some(object) = world.allocations.get(name) else { continue };
-            let Ok(spec) = &object.spec else { continue };
-            let mut recorded = BTreeSet::new();
-            let mut addresses: BTreeSet<IpAddr> = spec.addresses.iter().copied().collect();
-            for ip in &object.status.ips {
-                addresses.extend(ip.address.parse::<IpAddr>());
-                recorded.extend(ip.instances().map(str::to_owned));
+            if let Some(object) = world.allocations.get(name) {
+                add_allocation(connect, object, &of_pool, &mut wanted);
             }
-            let known: Vec<&str> = recorded.iter().map(String::as_str).collect();
-            let mut accounts = connect.accounts(cloud_of(spec.provider), &known, spec.region.as_deref());
-            accounts.extend(by_account.keys().cloned());
-            let interval = Duration::from_secs(u64::try_from(spec.reconcile_interval).unwrap_or(30));
-            for account in accounts {
-                let instances = by_account.get(&account).cloned().unwrap_or_default();
-                let (ask, shortest) = wanted.entry(account).or_insert((Ask::default(), interval));
-                ask.addresses.extend(&addresses);
-                ask.instances.extend(instances);
-                *shortest = interval.min(*shortest);
-            }
-            for id in recorded {
-                if let Some((ask, _)) = connect.account_of(&id).and_then(|account| wanted.get_mut(&account)) {
-                    ask.instances.insert(id);
-                }
+        }
+        for (account, id) in instances {
+            if let Some((ask, _)) = wanted.get_mut(&account) {
+                ask.instances.insert(id.to_owned());
             }
         }
     }
     wanted
+}
+
+fn add_allocation(
+    connect: &dyn Connect,
+    object: &plan::Allocation,
+    of_pool: &BTreeSet<Account>,
+    wanted: &mut BTreeMap<Account, (Ask, Duration)>,
+) {
+    let Ok(spec) = &object.spec else { return };
+    let mut recorded = BTreeSet::new();
+    let mut addresses: BTreeSet<IpAddr> = spec.addresses.iter().copied().collect();
+    for ip in &object.status.ips {
+        addresses.extend(ip.address.parse::<IpAddr>());
+        recorded.extend(ip.instances());
+    }
+    let known: Vec<&str> = recorded.iter().copied().collect();
+    let mut accounts = connect.accounts(cloud_of(spec.provider), &known, spec.region.as_deref());
+    accounts.extend(of_pool.iter().cloned());
+    let interval = Duration::from_secs(u64::try_from(spec.reconcile_interval).unwrap_or(30));
+    for account in accounts {
+        let (ask, shortest) = wanted.entry(account).or_insert((Ask::default(), interval));
+        ask.addresses.extend(&addresses);
+        *shortest = interval.min(*shortest);
+    }
+    for id in recorded {
+        if let Some((ask, _)) = connect.account_of(id).and_then(|account| wanted.get_mut(&account)) {
+            ask.instances.insert(id.to_owned());
+        }
+    }
 }
 
 fn cloud_of(provider: CloudProvider) -> Cloud {

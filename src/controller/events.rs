@@ -1,11 +1,15 @@
 //! Events: one for each thing that happened, told from the statuses before and after.
 
 use crds::{IpStatus, NetIPAllocationStatus};
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
 use kube::runtime::events::{Event, EventType, Recorder};
 use plan::{Eviction, Reason};
+use std::time::Duration;
+use telemetry::controller::Metrics;
+use tokio::sync::mpsc;
 use tracing::debug;
 
 /// The allocation, for its events.
@@ -19,33 +23,70 @@ pub fn reference(meta: &ObjectMeta) -> ObjectReference {
     }
 }
 
-/// Publishes what changed.
-pub async fn publish(
-    recorder: &Recorder,
-    reference: &ObjectReference,
-    before: &NetIPAllocationStatus,
-    after: &NetIPAllocationStatus,
-) {
-    for event in between(before, after) {
-        if let Err(error) = recorder.publish(&event, reference).await {
-            debug!("event {}: {error}", event.reason);
-        }
-    }
+/// What may wait to be told before what is new is not told at all.
+const WAITING: usize = 512;
+/// Told at once.
+const AT_ONCE: usize = 2;
+/// How long the API server may take for one.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Tells events, a few at a time. One that is late or lost holds up nothing, and however much happens at once,
+/// the API server gets only so many: what happened is in the status too.
+#[derive(Clone)]
+pub struct Teller {
+    queue: mpsc::Sender<(Event, ObjectReference)>,
+    metrics: Metrics,
 }
 
-/// Tells of a pod that was made to go, and why: who looks for it finds this.
-pub async fn publish_eviction(recorder: &Recorder, eviction: &Eviction) {
-    let pod = ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some(eviction.namespace.clone()),
-        name: Some(eviction.name.clone()),
-        uid: Some(eviction.uid.clone()),
-        ..ObjectReference::default()
-    };
-    let event = event(EventType::Normal, eviction.cause.as_str(), "Evict", eviction.cause.meaning());
-    if let Err(error) = recorder.publish(&event, &pod).await {
-        debug!("event {}: {error}", event.reason);
+impl Teller {
+    /// The second part is to be run.
+    pub fn new(recorder: Recorder, metrics: Metrics) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (queue, waiting) = mpsc::channel::<(Event, ObjectReference)>(WAITING);
+        let waiting =
+            futures::stream::unfold(waiting, async |mut waiting| Some((waiting.recv().await?, waiting)));
+        let telling = waiting.for_each_concurrent(AT_ONCE, move |(event, about)| {
+            let recorder = recorder.clone();
+            async move {
+                match tokio::time::timeout(PATIENCE, recorder.publish(&event, &about)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => debug!("event {}: {error}", event.reason),
+                    Err(_) => debug!("event {}: no answer", event.reason),
+                }
+            }
+        });
+        (Self { queue, metrics }, telling)
+    }
+
+    /// Tells what changed.
+    pub fn tell(
+        &self,
+        about: &ObjectReference,
+        before: &NetIPAllocationStatus,
+        after: &NetIPAllocationStatus,
+    ) {
+        for event in between(before, after) {
+            self.send(event, about.clone());
+        }
+    }
+
+    /// Tells of a pod that was made to go, and why: who looks for it finds this.
+    pub fn tell_eviction(&self, eviction: &Eviction) {
+        let pod = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(eviction.namespace.clone()),
+            name: Some(eviction.name.clone()),
+            uid: Some(eviction.uid.clone()),
+            ..ObjectReference::default()
+        };
+        let cause = eviction.cause;
+        self.send(event(EventType::Normal, cause.as_str(), "Evict", cause.meaning()), pod);
+    }
+
+    fn send(&self, event: Event, about: ObjectReference) {
+        if self.queue.try_send((event, about)).is_err() {
+            self.metrics.events_dropped.with_label_values::<&str>(&[]).inc();
+        }
     }
 }
 

@@ -2,10 +2,10 @@
 //! by names.
 
 use super::lean::{self, Workload as _};
-use super::watch::{Change, Watching, watch};
+use super::progress::{Progress, cannot_be_asked_for, name_of};
+use super::watch::{Change, Subject, Watching, watch};
 use super::{Message, Observed, names::Names};
 use crds::WorkloadKind;
-use kube::runtime::watcher::Config;
 use kube::{Api, Client, ResourceExt as _};
 use plan::{WorkloadKey, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +16,19 @@ use tokio::sync::mpsc;
 /// What is said of a workload itself.
 #[derive(Debug)]
 pub enum WorkloadChange {
-    Applied { uid: String, selector: String, workload: plan::Workload },
+    Applied {
+        uid: String,
+        selector: String,
+        workload: plan::Workload,
+    },
     Gone,
-    Listed { present: bool },
+    Listed {
+        present: bool,
+    },
+    /// A list begins.
+    Begun,
+    /// What is in the way of the list; `None`: nothing any more.
+    Trouble(Option<String>),
 }
 
 /// One workload and the watches that it takes.
@@ -34,14 +44,10 @@ struct Follower {
     replica_sets: BTreeMap<String, String>,
     /// Pods of ReplicaSets that have not been seen yet, by UID, with the ReplicaSet's.
     unresolved: BTreeMap<String, (String, plan::Pod)>,
-    listed: Listed,
-}
-
-#[derive(Default)]
-struct Listed {
-    workload: bool,
-    replica_sets: bool,
-    pods: bool,
+    /// How far each of its watches is.
+    workload: Progress,
+    replica_sets_listed: Progress,
+    pods_listed: Progress,
 }
 
 /// All of them.
@@ -51,6 +57,8 @@ pub struct Followers {
     metrics: Metrics,
     all: BTreeMap<WorkloadKey, Follower>,
     daemon_sets: BTreeMap<WorkloadKey, (String, String, plan::Workload)>,
+    /// How far the watch of all DaemonSets is.
+    daemon_sets_listed: Progress,
     names: Names,
 }
 
@@ -62,14 +70,30 @@ impl Followers {
             metrics,
             all: BTreeMap::new(),
             daemon_sets: BTreeMap::new(),
+            daemon_sets_listed: Progress::default(),
             names: Names::default(),
         }
     }
 
-    /// What has not been listed yet.
-    pub fn missing(&self) -> Option<String> {
-        let missing = self.all.values().find(|follower| !follower.is_complete())?;
-        Some(format!("{:?} {}/{}", missing.key.kind, missing.key.namespace, missing.key.name))
+    /// What has not been listed yet, and nothing is said to be in its way.
+    pub fn pending(&self) -> Option<String> {
+        let waits = |follower: &&Follower| follower.is_pending(&self.daemon_sets_listed);
+        self.all.values().find(waits).map(|follower| name_of(&follower.key))
+    }
+
+    /// How far the watch of all DaemonSets is.
+    pub fn daemon_sets_listed(&self) -> &Progress {
+        &self.daemon_sets_listed
+    }
+
+    /// Tells the planner whether anybody can say which pods the workload has. One that cannot be listed costs
+    /// its own allocations, and nobody else.
+    fn admit(&self, key: &WorkloadKey, world: &mut World) {
+        let missing = self.all.get(key).and_then(|follower| follower.missing(&self.daemon_sets_listed));
+        match missing {
+            Some(why) => drop(world.unlisted.insert(key.clone(), why)),
+            None => drop(world.unlisted.remove(key)),
+        }
     }
 
     /// Follows exactly the workloads that are referred to.
@@ -78,6 +102,7 @@ impl Followers {
             self.all.keys().filter(|key| !wanted.contains(key)).cloned().collect();
         for key in dropped {
             self.all.remove(&key);
+            world.unlisted.remove(&key);
             world.pods.retain(|_, pod| *pod.workload != key);
             if key.kind != WorkloadKind::DaemonSet {
                 world.workloads.remove(&key);
@@ -90,30 +115,34 @@ impl Followers {
                 if let Some((uid, selector, workload)) = self.daemon_sets.get(key).cloned() {
                     self.workload(key, WorkloadChange::Applied { uid, selector, workload }, world);
                 }
+                self.admit(key, world);
             }
         }
     }
 
     fn begin(&self, key: &WorkloadKey) -> Follower {
-        let by_name = Config::default().fields(&format!("metadata.name={}", key.name));
+        let fault = cannot_be_asked_for(key);
         let watching = match key.kind {
-            WorkloadKind::Deployment => Some(self.watch_workload::<lean::Deployment>(key, by_name)),
-            WorkloadKind::StatefulSet => Some(self.watch_workload::<lean::StatefulSet>(key, by_name)),
+            _ if fault.is_some() => None,
+            WorkloadKind::Deployment => Some(self.watch_workload::<lean::Deployment>(key)),
+            WorkloadKind::StatefulSet => Some(self.watch_workload::<lean::StatefulSet>(key)),
             WorkloadKind::DaemonSet => None,
         };
         Follower {
             key: Arc::new(key.clone()),
-            listed: Listed { workload: watching.is_none(), ..Listed::default() },
+            workload: Progress { listed: false, trouble: fault },
             _workload: watching,
             members: Vec::new(),
             selector: None,
             uid: None,
             replica_sets: BTreeMap::new(),
             unresolved: BTreeMap::new(),
+            replica_sets_listed: Progress::default(),
+            pods_listed: Progress::default(),
         }
     }
 
-    fn watch_workload<K>(&self, key: &WorkloadKey, config: Config) -> Watching
+    fn watch_workload<K>(&self, key: &WorkloadKey) -> Watching
     where
         K: lean::Workload<Scope = kube::core::NamespaceResourceScope>
             + Clone
@@ -124,8 +153,9 @@ impl Followers {
             + 'static,
     {
         let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
+        let subject = Subject::new(api, name_of(key)).fields(&format!("metadata.name={}", key.name));
         let key = key.clone();
-        watch(api, config, self.mailbox.clone(), self.metrics.clone(), move |change| {
+        watch(subject, self.mailbox.clone(), self.metrics.clone(), move |change| {
             Message::Observed(Observed::Workload(key.clone(), describe(change)))
         })
     }
@@ -137,51 +167,71 @@ impl Followers {
             // Its pods may be on their way out; until they are gone they count.
             WorkloadChange::Gone => drop(world.workloads.remove(key)),
             WorkloadChange::Listed { present } => {
-                follower.listed.workload = true;
+                follower.workload = Progress::done();
                 if !present {
                     world.workloads.remove(key);
                 }
             }
+            WorkloadChange::Begun => {}
+            WorkloadChange::Trouble(trouble) => follower.workload.trouble = trouble,
             WorkloadChange::Applied { uid, selector, workload } => {
                 world.workloads.insert(key.clone(), workload);
-                let same =
-                    follower.uid.as_ref() == Some(&uid) && follower.selector.as_ref() == Some(&selector);
-                if same {
-                    return;
-                }
-                follower.uid = Some(uid);
-                follower.selector = Some(selector.clone());
-                follower.listed.pods = false;
-                follower.listed.replica_sets = key.kind != WorkloadKind::Deployment;
-                let members = self.watch_members(key, &selector);
-                if let Some(follower) = self.all.get_mut(key) {
-                    follower.members = members;
-                }
+                self.watch_members(key, uid, &selector);
             }
         }
+        self.admit(key, world);
     }
 
-    fn watch_members(&self, key: &WorkloadKey, selector: &str) -> Vec<Watching> {
-        let config = || Config::default().labels(selector);
+    /// Watches ReplicaSets and pods, if they are not watched already.
+    fn watch_members(&mut self, key: &WorkloadKey, uid: String, selector: &str) {
+        let of = |follower: &Follower| follower.uid.as_ref() == Some(&uid);
+        let watched = |follower: &Follower| of(follower) && follower.selector.as_deref() == Some(selector);
+        if self.all.get(key).is_none_or(watched) || cannot_be_asked_for(key).is_some() {
+            return;
+        }
+        let members = self.members(key, selector);
+        let Some(follower) = self.all.get_mut(key) else { return };
+        follower.uid = Some(uid);
+        follower.selector = Some(selector.to_owned());
+        follower.members = members;
+        follower.pods_listed = Progress::default();
+        let has_replica_sets = key.kind == WorkloadKind::Deployment;
+        follower.replica_sets_listed = if has_replica_sets { Progress::default() } else { Progress::done() };
+    }
+
+    fn members(&self, key: &WorkloadKey, selector: &str) -> Vec<Watching> {
         let (mailbox, metrics) = (|| self.mailbox.clone(), || self.metrics.clone());
         let pods: Api<lean::Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let pods = Subject::new(pods, format!("pods in namespace {}", key.namespace)).labels(selector);
         let of = key.clone();
-        let mut watches = vec![watch(pods, config(), mailbox(), metrics(), move |change| {
+        let mut watches = vec![watch(pods, mailbox(), metrics(), move |change| {
             Message::Observed(Observed::Pod(of.clone(), change))
         })];
         if key.kind == WorkloadKind::Deployment {
-            let replica_sets: Api<lean::ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
+            let sets: Api<lean::ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
+            let what = format!("ReplicaSets in namespace {}", key.namespace);
             let of = key.clone();
-            watches.push(watch(replica_sets, config(), mailbox(), metrics(), move |change| {
-                Message::Observed(Observed::ReplicaSet(of.clone(), change))
-            }));
+            watches.push(watch(
+                Subject::new(sets, what).labels(selector),
+                mailbox(),
+                metrics(),
+                move |change| Message::Observed(Observed::ReplicaSet(of.clone(), change)),
+            ));
         }
         watches
     }
 
     /// A change of any DaemonSet: one that is not referred to any more may still carry what was injected.
     pub fn daemon_set(&mut self, change: Change<lean::DaemonSet>, world: &mut World) {
+        if self.daemon_sets_listed.take(&change) || matches!(change, Change::Listed(_)) {
+            let of_them: Vec<WorkloadKey> =
+                self.all.keys().filter(|key| key.kind == WorkloadKind::DaemonSet).cloned().collect();
+            for key in &of_them {
+                self.admit(key, world);
+            }
+        }
         match change {
+            Change::Begun | Change::Failed(_) | Change::Works => {}
             Change::Applied(object) => {
                 let key = key_of(&object);
                 let WorkloadChange::Applied { uid, selector, workload } = describe(Change::Applied(object))
@@ -214,7 +264,9 @@ impl Followers {
 
     pub fn replica_set(&mut self, key: &WorkloadKey, change: Change<lean::ReplicaSet>, world: &mut World) {
         let Some(follower) = self.all.get_mut(key) else { return };
+        follower.replica_sets_listed.take(&change);
         match change {
+            Change::Begun | Change::Failed(_) | Change::Works => self.admit(key, world),
             Change::Applied(object) => {
                 let owner = lean::controller(&object.metadata).map(|owner| owner.uid.clone());
                 if let (Some(uid), Some(owner)) = (object.uid(), owner) {
@@ -226,14 +278,16 @@ impl Followers {
             Change::Gone(_) => {}
             Change::Listed(uids) => {
                 follower.replica_sets.retain(|uid, _| uids.contains(uid));
-                follower.listed.replica_sets = true;
+                self.admit(key, world);
             }
         }
     }
 
     pub fn pod(&mut self, key: &WorkloadKey, change: Change<lean::Pod>, world: &mut World) {
         let Some(follower) = self.all.get_mut(key) else { return };
+        follower.pods_listed.take(&change);
         match change {
+            Change::Begun | Change::Failed(_) | Change::Works => self.admit(key, world),
             Change::Applied(object) => {
                 let uid = object.uid().unwrap_or_default();
                 let Some(owner) = lean::controller(&object.metadata).map(|owner| owner.uid.clone()) else {
@@ -258,7 +312,7 @@ impl Followers {
             Change::Listed(uids) => {
                 world.pods.retain(|uid, pod| *pod.workload != *key || uids.contains(uid));
                 follower.unresolved.retain(|uid, _| uids.contains(uid));
-                follower.listed.pods = true;
+                self.admit(key, world);
             }
         }
     }
@@ -276,9 +330,36 @@ impl Followers {
 }
 
 impl Follower {
-    fn is_complete(&self) -> bool {
-        let members = self.listed.pods && self.listed.replica_sets;
-        self.listed.workload && (self.uid.is_none() || members)
+    /// The watches whose lists it takes, with words for what they tell of.
+    fn watches<'f>(&'f self, daemon_sets: &'f Progress) -> Vec<(&'f Progress, String)> {
+        let namespace = &self.key.namespace;
+        let mut watches = vec![(&self.workload, format!("{} has", name_of(&self.key)))];
+        if self.key.kind == WorkloadKind::DaemonSet && self.workload.trouble.is_none() {
+            watches = vec![(daemon_sets, "DaemonSets have".to_owned())];
+        }
+        if self.uid.is_some() {
+            watches.push((&self.replica_sets_listed, format!("ReplicaSets in namespace {namespace} have")));
+            watches.push((&self.pods_listed, format!("pods in namespace {namespace} have")));
+        }
+        watches
+    }
+
+    /// Why nobody can say which pods it has.
+    fn missing(&self, daemon_sets: &Progress) -> Option<String> {
+        let watches = self.watches(daemon_sets);
+        // What is in the way says more than what is still to come.
+        let trouble = watches.iter().find_map(|(progress, _)| progress.trouble.clone());
+        trouble.or_else(|| {
+            let pending = watches.into_iter().find(|(progress, _)| !progress.listed);
+            pending.map(|(_, what)| format!("{what} not been listed yet"))
+        })
+    }
+
+    /// Its lists are on their way, and nothing is said to be in it.
+    fn is_pending(&self, daemon_sets: &Progress) -> bool {
+        let watches = self.watches(daemon_sets);
+        let waits = watches.iter().any(|(progress, _)| !progress.listed);
+        waits && watches.iter().all(|(progress, _)| progress.trouble.is_none())
     }
 
     fn owns(&self, owner: &str) -> bool {
@@ -310,6 +391,9 @@ fn describe<K: lean::Workload>(change: Change<K>) -> WorkloadChange {
         },
         Change::Gone(_) => WorkloadChange::Gone,
         Change::Listed(uids) => WorkloadChange::Listed { present: !uids.is_empty() },
+        Change::Failed(why) => WorkloadChange::Trouble(Some(why)),
+        Change::Works => WorkloadChange::Trouble(None),
+        Change::Begun => WorkloadChange::Begun,
     }
 }
 

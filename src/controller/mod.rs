@@ -11,14 +11,19 @@ mod clock;
 mod events;
 mod followers;
 mod gauges;
+mod handover;
 mod lean;
 mod names;
 mod observe;
+mod offers;
 pub mod process;
+mod progress;
 mod publish;
+mod reads;
 mod settings;
 mod state;
 mod stories;
+mod throttle;
 mod turn;
 mod watch;
 mod writes;
@@ -31,22 +36,23 @@ use accounts::Accounts;
 use anyhow::{Context as _, Result, bail};
 use clock::Clock;
 use followers::{Followers, WorkloadChange};
-use kube::runtime::watcher::Config;
+use handover::Handover;
 use kube::{Api, Client};
+use offers::Offers;
 use plan::{WorkloadKey, World};
-use publish::{Target, Writer, Written};
+use publish::{Answer, Target, Writer, Written};
 use state::State;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::controller::Metrics;
+use throttle::RetryAfter;
 use tokio::sync::{mpsc, watch as watching};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use watch::{Change, Watching, watch};
+use watch::{Change, Subject, Watching, watch};
 use writes::Writes;
 
 /// How many messages may wait before those who send them do.
@@ -56,12 +62,22 @@ const MAILBOX: usize = 4096;
 enum Message {
     /// A watch said something.
     Observed(Observed),
-    /// The API server's answers to our own writes.
-    OurAllocation(lean::Allocation),
-    OurNode(lean::Node),
     Read(accounts::Read),
     StepEnded(act::Outcome),
-    Written(Target, Written),
+    /// A write to the API server ended, with the object as it is now.
+    Written(Target, Written, Option<Answer>),
+    /// A part of ours ended that never should.
+    Broken(String),
+}
+
+/// What a message makes due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Nothing,
+    /// A write ended that nobody waited for: another one may begin, as the last plan has it.
+    Permits,
+    /// A new plan.
+    Plan,
 }
 
 /// What the watches say.
@@ -99,27 +115,51 @@ pub struct Controller {
     gauges: gauges::Gauges,
     mailbox: mpsc::Receiver<Message>,
     tasks: JoinSet<()>,
-    /// When each address was last read because of a write.
-    verified: BTreeMap<IpAddr, Instant>,
+    /// What the last plan would have written if there had been permits.
+    offers: Offers,
+    /// Evictions that were asked for, by the pod's UID.
+    evicting: BTreeMap<String, Evicting>,
+    /// When old views and forgotten things were last looked for.
+    tidied: Instant,
     standing: watching::Receiver<Standing>,
     tell_elector: mpsc::Sender<Command>,
-    /// The lease is to be given up as soon as nothing is under way.
-    giving_up: Option<Command>,
+    /// The lease is to be given up, because the process stops.
+    stopping: bool,
+    /// It was given up for the sake of our own node.
+    yielded: bool,
+    handover: Handover,
+    /// Until when our own node may be left by our own hand.
+    own_node_until: Option<Instant>,
     pulse: watching::Sender<Pulse>,
     _watches: [Watching; 4],
+}
+
+/// An eviction that was asked for, and the pods of its workload at that time.
+struct Evicting {
+    eviction: plan::Eviction,
+    pods: BTreeSet<String>,
+}
+
+/// How the API server is reached. The lease has a client of its own: it never waits behind anything else.
+#[derive(Clone)]
+pub struct Clients {
+    /// For watches and writes.
+    pub work: Client,
+    /// For the lease alone.
+    pub lease: Client,
 }
 
 /// Runs until `stop` is cancelled (then the lease is released and it ends well) or the lease is lost.
 pub async fn run(
     settings: Settings,
-    client: Client,
+    clients: Clients,
     connect: Arc<dyn cloud::Connect>,
     metrics: Metrics,
     pulse: watching::Sender<Pulse>,
     stop: CancellationToken,
 ) -> Result<()> {
     let (elector, standing, tell_elector, token) = Elector::new(
-        client.clone(),
+        clients.lease,
         &settings.namespace,
         &settings.lease_name,
         settings.identity.clone(),
@@ -127,7 +167,7 @@ pub async fn run(
     );
     let electing = tokio::spawn(elector.run());
     let controller =
-        Controller::new(settings, &client, connect, metrics, pulse, standing, tell_elector, token);
+        Controller::new(settings, &clients.work, connect, metrics, pulse, standing, tell_elector, token);
     let ended = controller.turn_until(stop).await;
     if ended.is_ok() {
         // It is told to stop by now, and releases what it holds.
@@ -157,14 +197,19 @@ impl Controller {
             excluded_namespaces: settings.excluded_namespaces(),
             ..World::default()
         };
+        let mut tasks = JoinSet::new();
+        let (teller, telling) = events::Teller::new(settings.recorder(client.clone()), metrics.clone());
+        tasks.spawn(telling);
+        let retry_after = RetryAfter::default();
         let writer = Writer {
-            client: client.clone(),
+            client: retry_after.noted_by(client),
             token: token.clone(),
             timeout: settings.timings.request(),
             mailbox: send.clone(),
-            recorder: settings.recorder(client.clone()),
+            teller,
             metrics: metrics.clone(),
             stories: stories::Stories::default(),
+            retry_after,
         };
         Self {
             state: State::new(world, Followers::new(client.clone(), send.clone(), metrics.clone())),
@@ -177,11 +222,16 @@ impl Controller {
             clock,
             metrics,
             mailbox,
-            tasks: JoinSet::new(),
-            verified: BTreeMap::new(),
+            tasks,
+            offers: Offers::default(),
+            evicting: BTreeMap::new(),
+            tidied: Instant::now(),
             standing,
             tell_elector,
-            giving_up: None,
+            stopping: false,
+            yielded: false,
+            handover: Handover::default(),
+            own_node_until: None,
             pulse,
             settings,
         }
@@ -194,11 +244,15 @@ impl Controller {
         loop {
             tokio::select! {
                 Some(message) = self.mailbox.recv() => {
-                    let mut changed = self.take(message);
+                    let mut due = self.take(message)?;
                     while let Ok(message) = self.mailbox.try_recv() {
-                        changed |= self.take(message);
+                        due = due.max(self.take(message)?);
                     }
-                    if !changed {
+                    if due == Due::Permits {
+                        self.serve();
+                        wake = wake.min(Instant::now() + REPLAN);
+                    }
+                    if due < Due::Plan {
                         continue;
                     }
                 }
@@ -210,7 +264,7 @@ impl Controller {
                 () = stop.cancelled(), if stopping.is_none() => {
                     info!("stopping: what is under way ends first");
                     stopping = Some(Instant::now() + self.settings.grace);
-                    self.giving_up = Some(Command::Stop);
+                    self.stopping = true;
                 }
             }
             self.reap()?;
@@ -242,7 +296,7 @@ impl Controller {
     fn stand(&mut self) -> Result<()> {
         let standing = *self.standing.borrow_and_update();
         match standing {
-            Standing::Standby => self.giving_up = None,
+            Standing::Standby => self.yielded = false,
             Standing::Lost => bail!("the lease is lost; another replica leads or will"),
             Standing::Leading { epoch, nobody_took_it } => {
                 let world = &mut self.state.world;
@@ -250,6 +304,10 @@ impl Controller {
                 world.nobody_took_the_lease = nobody_took_it;
                 world.last_write.clear();
                 world.failures.clear();
+                self.own_node_until = nobody_took_it.then(|| Instant::now() + self.settings.timings.lease);
+                self.yielded = false;
+                self.handover = Handover::default();
+                self.offers = Offers::default();
                 self.accounts.forget(world);
                 self.state.reshaped = true;
                 self.metrics.lease_transitions.with_label_values::<&str>(&[]).inc();
@@ -263,46 +321,63 @@ impl Controller {
         matches!(*self.standing.borrow(), Standing::Leading { .. })
     }
 
-    /// Takes a message into the world; whether a plan is due.
-    fn take(&mut self, message: Message) -> bool {
-        match message {
-            Message::Observed(Observed::Node(change)) => return self.take_node(change),
-            Message::Observed(observed) => return self.state.see(observed),
-            Message::OurAllocation(object) => return self.state.our_allocation(object),
-            Message::OurNode(object) => return self.state.our_node(object),
-            Message::Read(read) => self.accounts.apply(read, &mut self.state.world),
-            Message::StepEnded(outcome) => self.step_ended(&outcome),
-            Message::Written(target, written) => self.written(target, &written),
-        }
-        true
+    /// Takes a message into the world; what is due then.
+    fn take(&mut self, message: Message) -> Result<Due> {
+        let changed = match message {
+            Message::Observed(Observed::Node(change)) => self.take_node(change),
+            Message::Observed(observed) => self.state.see(observed),
+            Message::Read(read) => {
+                self.accounts.apply(read, &mut self.state.world);
+                true
+            }
+            Message::StepEnded(outcome) => {
+                self.step_ended(&outcome);
+                true
+            }
+            Message::Written(target, written, answer) => return Ok(self.written(target, &written, answer)),
+            Message::Broken(what) => bail!(what),
+        };
+        Ok(if changed { Due::Plan } else { Due::Nothing })
     }
 
-    /// A node in trouble makes what the cloud says of its instance worth asking for.
+    /// A node in trouble, or out of it, makes what the cloud says of its instance worth asking for.
     fn take_node(&mut self, change: Change<lean::Node>) -> bool {
         let name = match &change {
             Change::Applied(object) => kube::ResourceExt::name_any(object),
-            Change::Gone(_) | Change::Listed(_) => return self.state.node(change),
+            _ => return self.state.node(change),
         };
         let was_ready = self.state.world.nodes.get(&name).is_none_or(|node| node.ready);
         let changed = self.state.node(change);
-        if let Some(node) = self.state.world.nodes.get(&name).filter(|node| was_ready && !node.ready) {
+        if let Some(node) = self.state.world.nodes.get(&name).filter(|node| was_ready != node.ready) {
             self.accounts.hurry(&node.provider_id);
         }
         changed
     }
 
-    fn written(&mut self, target: Target, written: &Written) {
+    fn written(&mut self, target: Target, written: &Written, answer: Option<Answer>) -> Due {
         let outcome = match written {
             Written::Done => "done",
             Written::Conflict => "conflict",
-            Written::Refused => "refused",
+            Written::Refused(_) => "refused",
+            Written::Throttled(_) => "throttled",
             Written::Failed(message) => {
                 warn!("{target:?} could not be written: {message}");
                 "failed"
             }
         };
         self.metrics.kubernetes_writes.with_label_values(&[target.kind(), outcome]).inc();
-        self.writes.ended(target, written);
+        match answer {
+            Some(Answer::Allocation(object)) => drop(self.state.our_allocation(&object)),
+            Some(Answer::Node(object)) => drop(self.state.our_node(*object)),
+            None => {}
+        }
+        let idle = self.offers.ended(&target);
+        let done = matches!(written, Written::Done);
+        let refused = self.writes.ended(target.clone(), written, Instant::now());
+        if let Target::Pod(uid) = &target {
+            self.eviction_ended(uid, written, refused);
+        }
+        if idle && done && !self.state.reshaped { Due::Permits } else { Due::Plan }
     }
 }
 
@@ -310,26 +385,25 @@ impl Controller {
 fn watches(client: &Client, mailbox: &mpsc::Sender<Message>, metrics: &Metrics) -> [Watching; 4] {
     // Injected pods that wait for a node are few wherever one looks; those of gone allocations have
     // nobody else to ask for them.
-    let waiting = Config::default().fields("spec.nodeName=,status.phase=Pending");
-    let (all, send, metrics) = (Config::default, || mailbox.clone(), || metrics.clone());
+    let waiting = Subject::new(Api::all(client.clone()), "unscheduled pods")
+        .fields("spec.nodeName=,status.phase=Pending");
+    let (send, metrics) = (|| mailbox.clone(), || metrics.clone());
     [
-        watch(Api::all(client.clone()), all(), send(), metrics(), |change| {
+        watch(Subject::new(Api::all(client.clone()), "NetIPAllocations"), send(), metrics(), |change| {
             Message::Observed(Observed::Allocation(change))
         }),
-        watch(Api::all(client.clone()), all(), send(), metrics(), |change| {
+        watch(Subject::new(Api::all(client.clone()), "nodes"), send(), metrics(), |change| {
             Message::Observed(Observed::Node(change))
         }),
-        watch(Api::all(client.clone()), all(), send(), metrics(), |change| {
+        watch(Subject::new(Api::all(client.clone()), "DaemonSets"), send(), metrics(), |change| {
             Message::Observed(Observed::DaemonSet(change))
         }),
-        watch(Api::all(client.clone()), waiting, send(), metrics(), |change| {
-            Message::Observed(Observed::Unscheduled(change))
-        }),
+        watch(waiting, send(), metrics(), |change| Message::Observed(Observed::Unscheduled(change))),
     ]
 }
 
+/// While writes are waiting for permits, a new plan is made at least this often.
+const REPLAN: Duration = Duration::from_millis(100);
+
 /// How long a task of ours may hold up the end of the process.
 pub const GRACE: Duration = Duration::from_secs(25);
-
-/// Names that are used together.
-type Addresses = BTreeSet<IpAddr>;

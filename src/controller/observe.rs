@@ -7,6 +7,7 @@ use super::{MAILBOX, Message, watches};
 use anyhow::{Result, bail};
 use kube::Client;
 use plan::World;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use telemetry::Telemetry;
 use telemetry::controller::Metrics;
@@ -30,15 +31,15 @@ impl Observer {
         Ok(Self { state, mailbox, _watches: watches(client, &send, &metrics) })
     }
 
-    /// Waits until everything that there is has been listed.
+    /// Waits until everything that there is has been listed, or is said to be impossible to list.
     pub async fn complete(&mut self, patience: Duration) -> Result<()> {
         let complete = async {
-            while self.state.missing().is_some() {
+            while self.state.pending().is_some() {
                 self.next().await;
             }
         };
         let done = tokio::time::timeout(patience, complete).await;
-        match self.state.missing() {
+        match self.state.pending() {
             Some(missing) if done.is_err() => {
                 bail!(
                     "{missing} could not be listed within {patience:?}: may you list and watch that kind there?"
@@ -46,6 +47,11 @@ impl Observer {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What could not be listed: what is said of those workloads and their allocations may be wrong.
+    pub fn troubles(&self) -> BTreeSet<String> {
+        self.state.troubles()
     }
 
     /// Waits for something to change, and takes in all that has.

@@ -1,11 +1,10 @@
 //! The `controller` process: settings, clouds, health, and the controller itself.
 
-use super::{Pulse, Settings, run};
+use super::{Clients, Pulse, Settings, run};
 use crate::process::{Common, Misconfigured};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use cloud::{Account, Class, Clouds, Meter};
-use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::Telemetry;
@@ -14,7 +13,7 @@ use telemetry::controller::Metrics;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use webhook::server::{Health, Shutdown};
+use webhook::server::{Check, Health, Shutdown};
 
 /// How long the loop may stand still before the process counts as hung: it turns every few seconds.
 const HUNG: Duration = Duration::from_mins(1);
@@ -57,19 +56,22 @@ impl Flags {
 
 /// Runs the controller until `shutdown`, or until its lease is lost.
 pub async fn main(common: Common, flags: Flags, shutdown: Shutdown) -> Result<()> {
-    let (client, telemetry) = (common.client().await?, common.telemetry()?);
+    let (clients, telemetry) = (common.controller_clients().await?, common.telemetry()?);
     let health = Health::new(&shutdown);
     common.serve_plain_ports(&health, &telemetry).await?;
-    control(&common.namespace(), &flags, client, &telemetry, &health, shutdown).await
+    let ready = health.check("controller");
+    control(&common.namespace(), &flags, clients, &telemetry, &health, Some(ready), shutdown).await
 }
 
-/// The controller without what it shares with others in the same process.
+/// The controller without what it shares with others in the same process. `ready` is told whether it has what it
+/// needs; beside a webhook nobody is: traffic must not leave a webhook because of a controller.
 pub async fn control(
     namespace: &str,
     flags: &Flags,
-    client: Client,
+    clients: Clients,
     telemetry: &Telemetry,
     health: &Health,
+    ready: Option<Check>,
     shutdown: Shutdown,
 ) -> Result<()> {
     let metrics = Metrics::new(telemetry)?;
@@ -80,9 +82,9 @@ pub async fn control(
     let settings = flags.settings(namespace);
     let pod = settings.pod_name.clone();
     // A task of its own: if it hangs, somebody has to be left to say so.
-    let running = run(settings, client, clouds.clone(), metrics, beat, stop.clone());
+    let running = run(settings, clients, clouds.clone(), metrics, beat, stop.clone());
     let running = AbortOnDropHandle::new(tokio::spawn(running));
-    let watching = report(health, pulse, &clouds, &meter, &pod);
+    let watching = report(health, ready, pulse, &clouds, &meter, &pod);
     let stopping = async {
         shutdown.draining().await;
         stop.cancel();
@@ -99,20 +101,23 @@ pub async fn control(
 /// Readiness, liveness and the level of budgets, from the controller's pulse.
 async fn report(
     health: &Health,
+    ready: Option<Check>,
     mut pulse: watch::Receiver<Pulse>,
     clouds: &Clouds,
     meter: &CloudMeter,
     pod: &str,
 ) {
-    let (check, heart) = (health.check("controller"), health.heart("controller", HUNG));
+    let heart = health.heart("controller", HUNG);
     let healthy = meter.gcp.healthy.with_label_values(&[pod]);
     loop {
         healthy.set(1);
         let Pulse { missing, turns, .. } = pulse.borrow_and_update().clone();
-        match missing {
-            None if turns > 0 => check.ready(),
-            None => check.not_ready("has not started yet"),
-            Some(missing) => check.not_ready(format!("waiting for {missing}")),
+        if let Some(check) = &ready {
+            match missing {
+                None if turns > 0 => check.ready(),
+                None => check.not_ready("has not started yet"),
+                Some(missing) => check.not_ready(format!("waiting for {missing}")),
+            }
         }
         heart.beat();
         for (account, level) in clouds.levels() {

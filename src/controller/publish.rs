@@ -1,16 +1,17 @@
 //! Writes to the API server: each checks the lease, none lasts longer than the lease's margin.
 
+use super::events::{self, Teller};
 use super::lean;
 use super::stories::Stories;
-use super::{Message, events};
+use super::throttle::RetryAfter;
+use super::{Message, watch};
 use crate::leader::LeaderToken;
 use crds::{
     ANNOTATION_RESERVED_IP, FIELD_MANAGER, FINALIZER, LABEL_ALLOCATION, LABEL_READY, NetIPAllocationStatus,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
-use kube::core::DynamicObject;
-use kube::runtime::events::Recorder;
+use kube::core::{DynamicObject, Status};
 use kube::{Api, Client};
 use plan::{NodeMarks, TemplateChange, WorkloadKey};
 use serde_json::{Value, json};
@@ -53,9 +54,18 @@ pub enum Written {
     Done,
     /// The object changed meanwhile, or is gone: what is there now has to be looked at.
     Conflict,
-    /// A disruption budget does not allow it now.
-    Refused,
+    /// A disruption budget does not allow it now, or nobody gave us the right.
+    Refused(String),
+    /// The API server has enough of us for now.
+    Throttled(Option<Duration>),
     Failed(String),
+}
+
+/// The object as the API server has it after our write.
+#[derive(Debug)]
+pub enum Answer {
+    Allocation(Box<lean::Allocation>),
+    Node(Box<lean::Node>),
 }
 
 /// Everything that a write needs.
@@ -65,27 +75,29 @@ pub struct Writer {
     pub token: LeaderToken,
     pub timeout: Duration,
     pub mailbox: mpsc::Sender<Message>,
-    pub recorder: Recorder,
+    pub teller: Teller,
     pub metrics: Metrics,
     pub stories: Stories,
+    pub retry_after: RetryAfter,
 }
 
 impl Writer {
     /// Does the write and reports how it ended.
-    pub async fn run<F: Future<Output = kube::Result<()>>>(self, target: Target, write: F) {
+    pub async fn run<F: Future<Output = kube::Result<Option<Answer>>>>(self, target: Target, write: F) {
+        let mut answer = None;
         let written = if self.token.may_write() {
             match tokio::time::timeout(self.timeout, write).await {
-                Ok(result) => outcome(&target, result),
+                Ok(Ok(object)) => {
+                    answer = object;
+                    Written::Done
+                }
+                Ok(Err(error)) => outcome(&target, &error, &self.retry_after),
                 Err(_) => Written::Failed("the API server did not answer in time".to_owned()),
             }
         } else {
             Written::Failed("the lease is in doubt".to_owned())
         };
-        let _ = self.mailbox.send(Message::Written(target, written)).await;
-    }
-
-    async fn answered(&self, object: Message) {
-        let _ = self.mailbox.send(object).await;
+        let _ = self.mailbox.send(Message::Written(target, written, answer)).await;
     }
 
     /// Writes the status, if the object is still the one that the status was made for.
@@ -95,7 +107,7 @@ impl Writer {
         version: &str,
         before: NetIPAllocationStatus,
         status: NetIPAllocationStatus,
-    ) -> kube::Result<()> {
+    ) -> kube::Result<Option<Answer>> {
         let api: Api<lean::Allocation> = Api::all(self.client.clone());
         let patch = patch(json!([
             { "op": "replace", "path": "/metadata/resourceVersion", "value": version },
@@ -103,16 +115,12 @@ impl Writer {
         ]));
         let object = api.patch_status(name, &PatchParams::default(), &patch).await?;
         self.stories.written(&self.metrics, name, &before, &status);
-        let reference = events::reference(&object.metadata);
-        self.answered(Message::OurAllocation(object)).await;
-        let recorder = self.recorder.clone();
-        // An event that is late or lost holds up nothing.
-        tokio::spawn(async move { events::publish(&recorder, &reference, &before, &status).await });
-        Ok(())
+        self.teller.tell(&events::reference(&object.metadata), &before, &status);
+        Ok(Some(Answer::Allocation(Box::new(object))))
     }
 
     /// Adds or removes the finalizer.
-    pub async fn finalizer(&self, name: &str, present: bool) -> kube::Result<()> {
+    pub async fn finalizer(&self, name: &str, present: bool) -> kube::Result<Option<Answer>> {
         let api: Api<lean::Allocation> = Api::all(self.client.clone());
         let current = api.get(name).await?;
         let version = current.metadata.resource_version;
@@ -127,15 +135,12 @@ impl Writer {
         ]));
         let object = api.patch(name, &PatchParams::default(), &patch).await?;
         // An object whose last finalizer goes is gone with it; the watch says so.
-        if present {
-            self.answered(Message::OurAllocation(object)).await;
-        }
-        Ok(())
+        Ok(present.then(|| Answer::Allocation(Box::new(object))))
     }
 
     /// Sets our marks on a node by server-side apply, or removes them one by one: apply would leave what
     /// somebody else also wrote.
-    pub async fn marks(&self, wanted: &NodeMarks, node: &plan::Node) -> kube::Result<()> {
+    pub async fn marks(&self, wanted: &NodeMarks, node: &plan::Node) -> kube::Result<Option<Answer>> {
         let api: Api<lean::Node> = Api::all(self.client.clone());
         let object = if let Some((allocation, address)) = &wanted.marks {
             let apply = json!({
@@ -155,37 +160,35 @@ impl Writer {
             api.patch(&wanted.node, &PatchParams::default(), &patch).await?
         };
         info!(node = wanted.node, marks = ?wanted.marks, "marked");
-        self.answered(Message::OurNode(object)).await;
-        Ok(())
+        Ok(Some(Answer::Node(Box::new(object))))
     }
 
     /// Evicts a pod, honouring disruption budgets.
-    pub async fn evict(&self, eviction: &plan::Eviction) -> kube::Result<()> {
+    pub async fn evict(&self, eviction: &plan::Eviction) -> kube::Result<Option<Answer>> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &eviction.namespace);
         let parameters = EvictParams { delete_options: Some(only(&eviction.uid)), ..EvictParams::default() };
         api.evict(&eviction.name, &parameters).await?;
         self.tell(eviction, "evicted");
-        Ok(())
+        Ok(None)
     }
 
     /// Deletes a pod that never ran.
-    pub async fn delete(&self, eviction: &plan::Eviction) -> kube::Result<()> {
+    pub async fn delete(&self, eviction: &plan::Eviction) -> kube::Result<Option<Answer>> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &eviction.namespace);
         api.delete(&eviction.name, &only(&eviction.uid)).await?;
         self.tell(eviction, "deleted");
-        Ok(())
+        Ok(None)
     }
 
     /// In the log and as an event of the pod.
     fn tell(&self, eviction: &plan::Eviction, what: &str) {
         let plan::Eviction { name, namespace, cause, .. } = eviction;
         info!(pod = name, namespace, cause = cause.as_str(), "{what}");
-        let (recorder, eviction) = (self.recorder.clone(), eviction.clone());
-        tokio::spawn(async move { events::publish_eviction(&recorder, &eviction).await });
+        self.teller.tell_eviction(eviction);
     }
 
     /// Puts the requirement into a DaemonSet's template, or takes it out.
-    pub async fn template(&self, change: &TemplateChange) -> kube::Result<()> {
+    pub async fn template(&self, change: &TemplateChange) -> kube::Result<Option<Answer>> {
         let resource = kube::api::ApiResource::erase::<k8s_openapi::api::apps::v1::DaemonSet>(&());
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &change.workload.namespace, &resource);
@@ -195,28 +198,54 @@ impl Writer {
         let operations = webhook::workload::set_daemon_set(&object, &change.names);
         if operations.0.is_empty() {
             debug!("the template of {} is as it should be", change.workload.name);
-            return Ok(());
+            return Ok(None);
         }
         let mut all = vec![json!({ "op": "replace", "path": "/metadata/resourceVersion", "value": version })];
         let operations = serde_json::to_value(&operations).map_err(kube::Error::SerdeError)?;
         all.extend(operations.as_array().into_iter().flatten().cloned());
         api.patch(&change.workload.name, &PatchParams::default(), &patch(Value::Array(all))).await?;
         info!(daemon_set = change.workload.name, names = ?change.names, "template changed");
-        Ok(())
+        Ok(None)
     }
 }
 
-fn outcome(target: &Target, result: kube::Result<()>) -> Written {
-    match result {
-        Ok(()) => Written::Done,
-        Err(kube::Error::Api(status)) => match status.code {
-            // 422: a `test` in a patch failed.
-            404 | 409 | 422 => Written::Conflict,
-            429 if matches!(target, Target::Pod(_)) => Written::Refused,
-            _ => Written::Failed(status.message.clone()),
-        },
-        Err(error) => Written::Failed(error.to_string()),
+fn outcome(target: &Target, error: &kube::Error, retry_after: &RetryAfter) -> Written {
+    let kube::Error::Api(status) = error else { return Written::Failed(watch::explain(error)) };
+    let is_pod = matches!(target, Target::Pod(_));
+    match status.code {
+        404 | 409 => Written::Conflict,
+        422 if is_failed_test(status) => Written::Conflict,
+        429 if is_pod && is_budget(status) => Written::Refused(sentence(status)),
+        403 if is_pod => Written::Refused(sentence(status)),
+        429 => Written::Throttled(asked_for(status).or_else(|| retry_after.take())),
+        _ => Written::Failed(sentence(status)),
     }
+}
+
+/// Whether what a patch expected was not so. The API server says the same number of an object that would be
+/// invalid, which no new try heals: then it names the fields, and of a patch that does not apply none.
+fn is_failed_test(status: &Status) -> bool {
+    status.details.as_ref().is_none_or(|details| details.causes.is_empty())
+}
+
+/// Whether it is a disruption budget that says no, and not the API server that has enough of us.
+fn is_budget(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "DisruptionBudget")
+        || status.message.contains("disruption")
+}
+
+/// What the API server says, with the details.
+fn sentence(status: &Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let causes: Vec<&str> = causes.map(|cause| cause.message.as_str()).collect();
+    let causes = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join("; ")) };
+    format!("{}{causes}", status.message)
+}
+
+fn asked_for(status: &Status) -> Option<Duration> {
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(seconds.into()))
 }
 
 fn only(uid: &str) -> DeleteParams {
@@ -245,4 +274,51 @@ fn removal(wanted: &NodeMarks, node: &plan::Node) -> Value {
 /// Our patches are well formed; an empty one would be refused by the API server, and reported.
 fn patch(operations: Value) -> Patch<Value> {
     Patch::Json::<Value>(serde_json::from_value(operations).unwrap_or_default())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn written(target: &Target, status: Value) -> Written {
+        let status: Status = serde_json::from_value(status).unwrap();
+        outcome(target, &kube::Error::Api(Box::new(status)), &RetryAfter::default())
+    }
+
+    fn node() -> Target {
+        Target::Node("n1".to_owned())
+    }
+
+    fn pod() -> Target {
+        Target::Pod("1".to_owned())
+    }
+
+    #[test]
+    fn an_object_that_would_be_invalid_is_a_failure() {
+        let message = "the server rejected our request due to an error in our request";
+        let test = json!({ "code": 422, "reason": "Invalid", "message": message, "details": {} });
+        assert!(matches!(written(&node(), test), Written::Conflict));
+        let cause = json!({ "reason": "FieldValueInvalid", "message": "must be no more than 63", "field": "labels" });
+        let details = json!({ "name": "n1", "kind": "Node", "causes": [cause] });
+        let invalid = json!({ "code": 422, "message": "Node \"n1\" is invalid", "details": details });
+        let Written::Failed(said) = written(&node(), invalid) else { panic!("a failure") };
+        assert_eq!(said, "Node \"n1\" is invalid (must be no more than 63)");
+    }
+
+    #[test]
+    fn who_refuses_an_eviction_is_told_from_an_api_server_that_has_enough() {
+        let cause = json!({ "reason": "DisruptionBudget", "message": "The disruption budget web needs 1 healthy pods" });
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+        let budget = json!({ "code": 429, "message": message, "details": { "causes": [cause], "retryAfterSeconds": 10 } });
+        let Written::Refused(said) = written(&pod(), budget) else { panic!("refused") };
+        assert!(said.ends_with("(The disruption budget web needs 1 healthy pods)"), "{said}");
+        let denied = json!({ "code": 403, "reason": "Forbidden", "message": "pods/eviction is forbidden" });
+        assert!(matches!(written(&pod(), denied.clone()), Written::Refused(_)));
+        assert!(matches!(written(&node(), denied), Written::Failed(_)), "marks are no matter of refusal");
+        let enough = json!({ "code": 429, "message": "Too many requests, please try again later." });
+        assert!(matches!(written(&pod(), enough), Written::Throttled(None)));
+        let later = json!({ "code": 429, "message": "later", "details": { "retryAfterSeconds": 3 } });
+        assert!(matches!(written(&node(), later), Written::Throttled(Some(pause)) if pause.as_secs() == 3));
+    }
 }

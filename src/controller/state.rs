@@ -1,9 +1,11 @@
 //! Everything that the controller knows: one world, updated in place by what the watches say.
 
-use super::followers::Followers;
+use super::followers::{Followers, WorkloadChange};
+use super::progress::Progress;
 use super::watch::Change;
 use super::{Observed, lean};
 use crds::IpStatus;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use plan::{WorkloadKey, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct State {
     pub world: World,
     pub followers: Followers,
-    /// Versions of the objects in the world: an event that was overtaken by our own write is dropped.
-    allocation_versions: BTreeMap<String, (u64, String)>,
+    /// Versions of the allocations in the world.
+    versions: BTreeMap<String, String>,
+    /// Versions that our own writes were answered with and the watch has not told of yet: an event that was
+    /// overtaken is dropped. Nothing else is compared: a watch is in order by itself, and after etcd was
+    /// restored from a snapshot everything has a lower version.
+    our_allocations: BTreeMap<String, u64>,
+    our_nodes: BTreeMap<String, u64>,
     node_versions: BTreeMap<String, u64>,
     /// Unscheduled pods that carry an injected requirement, by UID. Those of workloads that no allocation
     /// refers to are in the world because of it.
@@ -24,14 +31,12 @@ pub struct State {
     pub reshaped: bool,
 }
 
-/// Which lists are complete.
+/// How far the watches are that everybody needs.
 #[derive(Debug, Default)]
-#[allow(clippy::struct_excessive_bools)] // they are
 pub struct Listed {
-    pub allocations: bool,
-    pub nodes: bool,
-    pub daemon_sets: bool,
-    pub unscheduled: bool,
+    pub allocations: Progress,
+    pub nodes: Progress,
+    pub unscheduled: Progress,
 }
 
 impl State {
@@ -39,7 +44,9 @@ impl State {
         Self {
             world,
             followers,
-            allocation_versions: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            our_allocations: BTreeMap::new(),
+            our_nodes: BTreeMap::new(),
             node_versions: BTreeMap::new(),
             waiting: BTreeMap::new(),
             listed: Listed::default(),
@@ -47,17 +54,31 @@ impl State {
         }
     }
 
-    /// What is not known yet; `None`: everything is, and a plan may be made.
+    /// What is not known yet; `None`: a plan may be made. Only what every allocation needs is waited for; what
+    /// else cannot be listed costs those who refer to it.
     pub fn missing(&self) -> Option<String> {
-        let Listed { allocations, nodes, daemon_sets, unscheduled } = self.listed;
+        let lists = [(&self.listed.allocations, "NetIPAllocations"), (&self.listed.nodes, "nodes")];
+        let (progress, what) = lists.into_iter().find(|(progress, _)| !progress.listed)?;
+        Some(progress.trouble.clone().unwrap_or_else(|| what.to_owned()))
+    }
+
+    /// What is still on its way, with nothing said to be in it: for those who have the patience.
+    pub fn pending(&self) -> Option<String> {
         let lists = [
-            (allocations, "NetIPAllocations"),
-            (nodes, "nodes"),
-            (daemon_sets, "DaemonSets"),
-            (unscheduled, "unscheduled pods"),
+            (self.followers.daemon_sets_listed(), "DaemonSets"),
+            (&self.listed.unscheduled, "unscheduled pods"),
         ];
-        let missing = lists.iter().find(|(listed, _)| !listed).map(|(_, what)| (*what).to_owned());
-        missing.or_else(|| self.followers.missing())
+        let pending = lists.iter().find(|(progress, _)| !progress.listed && progress.trouble.is_none());
+        self.missing()
+            .or_else(|| pending.map(|(_, what)| (*what).to_owned()))
+            .or_else(|| self.followers.pending())
+    }
+
+    /// What could not be listed.
+    pub fn troubles(&self) -> BTreeSet<String> {
+        let lists = [self.followers.daemon_sets_listed(), &self.listed.unscheduled];
+        let general = lists.iter().filter_map(|progress| progress.trouble.clone());
+        general.chain(self.world.unlisted.values().cloned()).collect()
     }
 
     /// Takes what a watch says into the world; whether a plan is due.
@@ -67,7 +88,11 @@ impl State {
             Observed::Allocation(change) => return self.allocation(change),
             Observed::Node(change) => return self.node(change),
             Observed::Unscheduled(change) => return self.unscheduled(change),
-            Observed::DaemonSet(change) => self.daemon_set(change),
+            Observed::DaemonSet(Change::Begun)
+            | Observed::Workload(_, WorkloadChange::Begun)
+            | Observed::ReplicaSet(_, Change::Begun)
+            | Observed::Pod(_, Change::Begun) => return false,
+            Observed::DaemonSet(change) => self.followers.daemon_set(change, world),
             Observed::Workload(key, change) => self.followers.workload(&key, change, world),
             Observed::ReplicaSet(key, change) => self.followers.replica_set(&key, change, world),
             Observed::Pod(key, change) => self.followers.pod(&key, change, world),
@@ -77,32 +102,28 @@ impl State {
 
     /// The version that a write of the allocation has to find.
     pub fn version(&self, allocation: &str) -> Option<&str> {
-        self.allocation_versions.get(allocation).map(|(_, text)| text.as_str())
+        self.versions.get(allocation).map(String::as_str)
     }
 
     /// Whether anything changed.
     pub fn allocation(&mut self, change: Change<lean::Allocation>) -> bool {
+        self.listed.allocations.take(&change);
         match change {
+            Change::Begun => {
+                self.our_allocations.clear();
+                return false;
+            }
+            Change::Failed(_) | Change::Works => {}
             Change::Applied(object) => {
-                let (name, version) = (object.name_any(), lean::version(&object.metadata));
-                let known = self.allocation_versions.get(&name).map(|(version, _)| *version);
-                if known.is_some_and(|known| known >= version) {
+                if is_overtaken(&mut self.our_allocations, &object.metadata) {
                     return false;
                 }
-                let text = object.metadata.resource_version.clone().unwrap_or_default();
-                self.allocation_versions.insert(name.clone(), (version, text));
-                let allocation = object.for_planner();
-                // An instance that only the status tells of may be in an account that nobody is asking.
-                let named = allocation.status.ips.iter().flat_map(IpStatus::instances);
-                let news = named.into_iter().any(|id| !self.world.instances.contains_key(id));
-                let before = self.world.allocations.insert(name, allocation.clone());
-                self.reshaped |= news || before.is_none_or(|before| before.spec != allocation.spec);
+                self.set_allocation(&object);
             }
             Change::Gone(object) => {
                 self.forget_allocation(&object.name_any(), &object.uid().unwrap_or_default());
             }
             Change::Listed(uids) => {
-                self.listed.allocations = true;
                 let gone = |object: &plan::Allocation| !uids.contains(&object.uid);
                 let world = self.world.allocations.iter();
                 let gone: Vec<_> = world
@@ -118,29 +139,57 @@ impl State {
         true
     }
 
+    fn set_allocation(&mut self, object: &lean::Allocation) {
+        let name = object.name_any();
+        self.versions.insert(name.clone(), object.metadata.resource_version.clone().unwrap_or_default());
+        let allocation = object.for_planner();
+        // An instance that only the status tells of may be in an account that nobody is asking.
+        let named = allocation.status.ips.iter().flat_map(IpStatus::instances);
+        let news = named.into_iter().any(|id| !self.world.instances.contains_key(id));
+        let before = self.world.allocations.get(&name);
+        self.reshaped |= news || before.is_none_or(|before| before.spec != allocation.spec);
+        self.world.allocations.insert(name, allocation);
+    }
+
     /// What the API server answered to our own write. The object may be gone by now, and the watch may have
-    /// said so before the answer came: an answer never brings back what is not known any more.
-    pub fn our_allocation(&mut self, object: lean::Allocation) -> bool {
-        let known = self.world.allocations.get(&object.name_any()).map(|known| &known.uid);
-        known == object.metadata.uid.as_ref() && self.allocation(Change::Applied(object))
+    /// said so before the answer came: an answer never brings back what is not known any more, nor what was
+    /// there before something that the watch has told of.
+    pub fn our_allocation(&mut self, object: &lean::Allocation) -> bool {
+        let (name, version) = (object.name_any(), lean::version(&object.metadata));
+        let known = self.world.allocations.get(&name).map(|known| &known.uid);
+        let seen = self.versions.get(&name).and_then(|text| text.parse().ok()).unwrap_or(0);
+        if known != object.metadata.uid.as_ref() || seen >= version {
+            return false;
+        }
+        self.our_allocations.insert(name, version);
+        self.set_allocation(object);
+        self.follow_workloads();
+        true
     }
 
     /// The same for a node.
     pub fn our_node(&mut self, object: lean::Node) -> bool {
-        let known = self.world.nodes.get(&object.name_any()).map(|known| &known.uid);
-        known == object.metadata.uid.as_ref() && self.node(Change::Applied(object))
+        let (name, version) = (object.name_any(), lean::version(&object.metadata));
+        let known = self.world.nodes.get(&name).map(|known| &known.uid);
+        let seen = self.node_versions.get(&name).copied().unwrap_or(0);
+        if known != object.metadata.uid.as_ref() || seen >= version {
+            return false;
+        }
+        self.our_nodes.insert(name, version);
+        self.set_node(object)
     }
 
     fn forget_allocation(&mut self, name: &str, uid: &str) {
         if self.world.allocations.get(name).is_some_and(|known| known.uid == uid) {
             self.world.allocations.remove(name);
-            self.allocation_versions.remove(name);
+            self.versions.remove(name);
+            self.our_allocations.remove(name);
             self.reshaped = true;
         }
     }
 
     fn follow_workloads(&mut self) {
-        if self.reshaped && self.listed.allocations {
+        if self.reshaped && self.listed.allocations.listed {
             let specs = self.world.allocations.values().filter_map(|object| object.spec.as_ref().ok());
             let wanted: BTreeSet<WorkloadKey> = specs.filter_map(|spec| spec.workload.clone()).collect();
             self.followers.follow(&wanted, &mut self.world);
@@ -154,24 +203,15 @@ impl State {
 
     /// Whether anything changed that matters: a heartbeat does not.
     pub fn node(&mut self, change: Change<lean::Node>) -> bool {
+        self.listed.nodes.take(&change);
         match change {
+            Change::Begun => {
+                self.our_nodes.clear();
+                return false;
+            }
+            Change::Failed(_) | Change::Works => {}
             Change::Applied(object) => {
-                let (name, version) = (object.name_any(), lean::version(&object.metadata));
-                if self.node_versions.get(&name).is_some_and(|known| *known >= version) {
-                    return false;
-                }
-                self.node_versions.insert(name.clone(), version);
-                let node = object.for_planner();
-                let before = self.world.nodes.get(&name);
-                if before == Some(&node) {
-                    return false;
-                }
-                // Whether it is Ready, cordoned or tainted changes nothing of whom to ask for what.
-                let same = |before: &plan::Node| {
-                    before.provider_id == node.provider_id && before.labels == node.labels
-                };
-                self.reshaped |= !before.is_some_and(same);
-                self.world.nodes.insert(name, node);
+                return !is_overtaken(&mut self.our_nodes, &object.metadata) && self.set_node(object);
             }
             Change::Gone(object) => {
                 let name = object.name_any();
@@ -182,7 +222,6 @@ impl State {
                 self.forget_node(&name);
             }
             Change::Listed(uids) => {
-                self.listed.nodes = true;
                 let world = self.world.nodes.iter();
                 let gone: Vec<_> = world
                     .filter(|(_, node)| !uids.contains(&node.uid))
@@ -196,20 +235,31 @@ impl State {
         true
     }
 
+    fn set_node(&mut self, object: lean::Node) -> bool {
+        let name = object.name_any();
+        self.node_versions.insert(name.clone(), lean::version(&object.metadata));
+        let node = object.for_planner();
+        let before = self.world.nodes.get(&name);
+        if before == Some(&node) {
+            return false;
+        }
+        self.reshaped |= !before.is_some_and(|before| asks_alike(before, &node));
+        self.world.nodes.insert(name, node);
+        true
+    }
+
     fn forget_node(&mut self, name: &str) {
         self.world.nodes.remove(name);
         self.node_versions.remove(name);
+        self.our_nodes.remove(name);
         self.reshaped = true;
-    }
-
-    pub fn daemon_set(&mut self, change: Change<lean::DaemonSet>) {
-        self.listed.daemon_sets |= matches!(change, Change::Listed(_));
-        self.followers.daemon_set(change, &mut self.world);
     }
 
     /// Pods that wait for an allocation which may be gone.
     pub fn unscheduled(&mut self, change: Change<lean::Pod>) -> bool {
+        self.listed.unscheduled.take(&change);
         match change {
+            Change::Begun | Change::Failed(_) | Change::Works => return false,
             Change::Applied(object) => {
                 let uid = object.uid().unwrap_or_default();
                 let Some(pod) = self.followers.orphan(&object).filter(|pod| pod.injected.is_some()) else {
@@ -222,7 +272,6 @@ impl State {
             }
             Change::Gone(object) => self.forget_waiting(&object.uid().unwrap_or_default()),
             Change::Listed(uids) => {
-                self.listed.unscheduled = true;
                 let gone: Vec<_> = self.waiting.keys().filter(|uid| !uids.contains(*uid)).cloned().collect();
                 for uid in gone {
                     self.forget_waiting(&uid);
@@ -237,6 +286,30 @@ impl State {
             self.world.pods.remove(uid);
         }
     }
+}
+
+/// Whether our own write has overtaken an event, or is what it tells of. Once the watch has come so far, the watch
+/// alone counts.
+fn is_overtaken(ours: &mut BTreeMap<String, u64>, meta: &ObjectMeta) -> bool {
+    let (name, version) = (meta.name.as_deref().unwrap_or_default(), lean::version(meta));
+    let Some(written) = ours.get(name).copied() else { return false };
+    if version >= written {
+        ours.remove(name);
+    }
+    version <= written
+}
+
+/// Whether a node changed nothing of whom to ask for what: whether it is Ready, cordoned or tainted does not,
+/// nor do our own marks.
+fn asks_alike(before: &plan::Node, after: &plan::Node) -> bool {
+    let others = |labels: &plan::Labels| {
+        let mut labels = labels.clone();
+        labels.remove(crds::LABEL_READY);
+        labels.remove(crds::LABEL_ALLOCATION);
+        labels
+    };
+    before.provider_id == after.provider_id
+        && (before.labels == after.labels || others(&before.labels) == others(&after.labels))
 }
 
 #[cfg(test)]
@@ -280,9 +353,9 @@ mod tests {
         assert_eq!(state.world.nodes["n1"].uid, "b");
 
         assert!(state.allocation(Change::Applied(allocation("a", 1))));
-        assert!(state.our_allocation(allocation("a", 2)));
+        assert!(state.our_allocation(&allocation("a", 2)));
         assert!(state.allocation(Change::Gone(allocation("a", 3))));
-        assert!(!state.our_allocation(allocation("a", 2)));
+        assert!(!state.our_allocation(&allocation("a", 2)));
         assert!(state.world.allocations.is_empty());
     }
 
@@ -300,7 +373,7 @@ mod tests {
         claimed["status"] = json!({
             "ips": [{ "address": "203.0.113.1", "state": "Free", "operation": operation }],
         });
-        state.our_allocation(from_value(claimed).unwrap());
+        state.our_allocation(&from_value(claimed).unwrap());
         assert!(state.reshaped);
     }
 
@@ -308,8 +381,60 @@ mod tests {
     async fn an_event_that_our_own_write_has_overtaken_is_dropped() {
         let mut state = state();
         state.allocation(Change::Applied(allocation("a", 1)));
-        state.our_allocation(allocation("a", 3));
+        state.our_allocation(&allocation("a", 3));
         assert!(!state.allocation(Change::Applied(allocation("a", 2))));
         assert_eq!(state.version("voice"), Some("3"));
+    }
+
+    /// After etcd was restored from a snapshot, everything has a lower version.
+    #[tokio::test]
+    async fn a_list_of_an_older_history_is_taken() {
+        let mut state = state();
+        state.allocation(Change::Applied(allocation("a", 100)));
+        state.our_allocation(&allocation("a", 120));
+        state.node(Change::Applied(node("a", 100)));
+        state.our_node(node("a", 130));
+        assert!(!state.allocation(Change::Applied(allocation("a", 110))), "overtaken");
+
+        state.allocation(Change::Begun);
+        state.node(Change::Begun);
+        assert!(state.allocation(Change::Applied(allocation("a", 7))));
+        assert_eq!(state.version("voice"), Some("7"));
+        let mut cordoned =
+            object("n1", "a", 8, &json!({ "providerID": "gce://p/z/n1", "unschedulable": true }));
+        cordoned["status"] = json!({});
+        assert!(state.node(Change::Applied(from_value(cordoned).unwrap())));
+        assert!(state.world.nodes["n1"].unschedulable);
+    }
+
+    /// The list was made before our write, and its answer arrived after the list had begun.
+    #[tokio::test]
+    async fn a_list_that_our_own_write_has_overtaken_is_not() {
+        let mut state = state();
+        state.allocation(Change::Applied(allocation("a", 1)));
+        state.allocation(Change::Begun);
+        state.our_allocation(&allocation("a", 5));
+        assert!(!state.allocation(Change::Applied(allocation("a", 4))));
+        assert!(!state.allocation(Change::Applied(allocation("a", 5))), "known");
+        assert!(state.allocation(Change::Applied(allocation("a", 6))));
+        assert_eq!(state.version("voice"), Some("6"));
+    }
+
+    #[tokio::test]
+    async fn our_own_marks_ask_nobody_anew() {
+        let mut state = state();
+        let labelled = |version: u32, labels: Value| -> lean::Node {
+            let mut object = object("n1", "a", version, &json!({ "providerID": "gce://p/z/n1" }));
+            object["metadata"]["labels"] = labels;
+            from_value(object).unwrap()
+        };
+        state.node(Change::Applied(labelled(1, json!({ "role": "sip" }))));
+        state.reshaped = false;
+        let marks =
+            json!({ "role": "sip", "ip.ready": "true", "netinfra.darkbrains.com/allocation": "voice" });
+        assert!(state.our_node(labelled(2, marks)));
+        assert!(!state.reshaped);
+        state.node(Change::Applied(labelled(3, json!({ "role": "web" }))));
+        assert!(state.reshaped, "other labels do");
     }
 }

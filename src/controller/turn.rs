@@ -1,18 +1,19 @@
 //! One turn of the loop: a plan, and the beginning of what it says.
 
 use super::act::{self, Outcome, Restoration};
-use super::publish::Target;
-use super::{Addresses, Controller, Pulse};
+use super::handover::{Conduct, UnderWay};
+use super::publish::{Target, Written};
+use super::{Controller, Evicting, Pulse};
 use crate::leader::Command;
-use plan::{Action, LastEviction, Plan, Reason, Step, WriteKind};
+use plan::{Action, LastEviction, Plan, Reason, RefusedEviction, Step, World, WriteKind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 use tracing::info;
 
 /// Nothing is asked for longer than this: gauges and pulse stay fresh.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
-/// How long a reading that contradicts a write is left to settle before the next one.
-const VERIFY_AGAIN: Duration = Duration::from_secs(1);
 
 impl Controller {
     /// Plans and begins what is to be done; when to turn again, if nothing happens.
@@ -23,25 +24,37 @@ impl Controller {
         if missing.is_some() {
             return now + LONGEST_SLEEP;
         }
+        self.end_of_exception(now);
         let leading = self.is_leading();
-        if leading && std::mem::take(&mut self.state.reshaped) {
-            self.accounts.reshape(&mut self.state.world);
+        if leading {
+            if std::mem::take(&mut self.state.reshaped) {
+                self.accounts.reshape(&mut self.state.world);
+            }
+            self.tidy(now);
         }
         let mut plan = self.plan();
-        let wakes = [
-            plan.wake_at.map(|at| self.clock.instant(at)),
-            leading.then(|| self.accounts.audit(&mut self.tasks)).flatten(),
-        ];
+        let mut reads = None;
         if leading {
             self.begin(&mut plan);
+            reads = self.accounts.read(&mut self.tasks);
             self.gauges.set(&self.state.world, &plan);
             self.accounts.count_audits(&plan.statuses);
         } else {
             self.gauges.clear();
         }
-        let wakes = wakes.into_iter().chain([self.writes.next()]).flatten();
+        let wakes = [plan.wake_at.map(|at| self.clock.instant(at)), reads, self.writes.next(now)];
         // A moment later rather than now: what is due now was begun.
-        wakes.min().unwrap_or(now + LONGEST_SLEEP).clamp(now + Duration::from_millis(5), now + LONGEST_SLEEP)
+        let wake = wakes.into_iter().flatten().min().unwrap_or(now + LONGEST_SLEEP);
+        wake.clamp(now + Duration::from_millis(5), now + LONGEST_SLEEP)
+    }
+
+    /// That nobody took the lease lets us take an address from our own node; once, or for as long as a lease
+    /// lasts: by then somebody else may be there.
+    fn end_of_exception(&mut self, now: Instant) {
+        if self.own_node_until.is_some_and(|until| now >= until) {
+            self.own_node_until = None;
+            self.state.world.nobody_took_the_lease = false;
+        }
     }
 
     fn beat(&mut self, missing: Option<String>) {
@@ -62,35 +75,36 @@ impl Controller {
     }
 
     fn begin(&mut self, plan: &mut Plan) {
-        if plan.yield_lease && self.giving_up.is_none() {
+        self.offers.clear();
+        let under_way =
+            UnderWay { steps: !self.state.world.in_flight.is_empty(), writes: self.writes.any_under_way() };
+        let was_due = self.handover.is_due();
+        let lease = self.settings.timings.lease;
+        let conduct = self.handover.conduct(plan.yield_lease, under_way, lease, Instant::now());
+        if self.handover.is_due() && !was_due {
             info!("the next step takes the address from our own node: another replica has to lead");
-            self.giving_up = Some(Command::Yield);
         }
-        if let Some(command) = self.giving_up {
-            if command == Command::Yield && self.is_idle() {
-                let _ = self.tell_elector.try_send(Command::Yield);
-            }
+        if self.stopping || self.yielded {
             return;
         }
-        self.publish(plan);
-        self.pods(plan);
-        self.steps(std::mem::take(&mut plan.steps));
+        match conduct {
+            Conduct::GiveUp => self.yielded = self.tell_elector.try_send(Command::Yield).is_ok(),
+            Conduct::Nothing => {}
+            Conduct::NoSteps => self.offer(plan),
+            Conduct::Work => {
+                self.offer(plan);
+                self.steps(std::mem::take(&mut plan.steps));
+            }
+        }
     }
 
     fn steps(&mut self, steps: Vec<Step>) {
-        let mut verify = Addresses::new();
-        let now = Instant::now();
+        let mut verify = BTreeMap::new();
         for step in steps {
             let world = &self.state.world;
             let Some((provider_id, _)) = act::concerns(&step.action) else {
-                let last = self.verified.get(&step.address);
-                let written = world.last_write.get(&step.address).map(|write| self.clock.instant(write.at));
-                let fresh = last.is_some_and(|last| {
-                    written.is_none_or(|written| *last >= written) && *last + VERIFY_AGAIN > now
-                });
-                if !fresh {
-                    verify.insert(step.address);
-                }
+                let written = world.last_write.get(&step.address);
+                verify.insert(step.address, written.map(|write| self.clock.instant(write.at)));
                 continue;
             };
             let claimed = world.allocations.get(&step.allocation);
@@ -107,8 +121,7 @@ impl Controller {
                 self.tasks.spawn(act::carry_out(step, provider, token, mailbox, self.clock));
             }
         }
-        self.verified.extend(verify.iter().map(|address| (*address, now)));
-        self.accounts.verify(&verify, &mut self.tasks);
+        self.accounts.verify(&verify);
     }
 
     /// Marks that are on their way to a node are not in the world yet: an address must not leave under them.
@@ -131,6 +144,10 @@ impl Controller {
         if let Action::Detach { from, token, .. } = &step.action
             && result.is_ok()
         {
+            if from.node.is_some() && from.node == self.state.world.own_node {
+                self.own_node_until = None;
+                self.state.world.nobody_took_the_lease = false;
+            }
             self.restore(Restoration {
                 operation: step.operation.clone(),
                 provider_id: from.provider_id.clone(),
@@ -164,85 +181,76 @@ impl Controller {
         }
     }
 
-    /// Statuses, finalizers, marks: only where they differ. A claim and the marks that go are written side
-    /// by side.
-    fn publish(&mut self, plan: &mut Plan) {
-        for change in std::mem::take(&mut plan.finalizers) {
-            let target = Target::Allocation(change.allocation.clone());
-            if self.writes.begin(&target) {
-                let writer = self.writer.clone();
-                self.tasks.spawn(async move {
-                    let write = writer.finalizer(&change.allocation, change.present);
-                    writer.clone().run(target, write).await;
-                });
-            }
-        }
-        for marks in std::mem::take(&mut plan.labels) {
-            let target = Target::Node(marks.node.clone());
-            let Some(node) = self.state.world.nodes.get(&marks.node).cloned() else { continue };
-            if self.writes.begin(&target) {
-                let writer = self.writer.clone();
-                self.tasks.spawn(async move {
-                    let write = writer.marks(&marks, &node);
-                    writer.clone().run(target, write).await;
-                });
-            }
-        }
-        self.statuses(plan);
-    }
-
-    fn statuses(&mut self, plan: &Plan) {
-        for (name, status) in &plan.statuses {
-            let Some(object) = self.state.world.allocations.get(name) else { continue };
-            let awaited = object
-                .spec
-                .as_ref()
-                .is_ok_and(|spec| spec.addresses.iter().any(|address| self.accounts.awaits(address)));
-            let target = Target::Allocation(name.clone());
-            if awaited || object.status == *status || !self.writes.begin(&target) {
-                continue;
-            }
-            let Some(version) = self.state.version(name).map(str::to_owned) else { continue };
-            let (name, before, status) = (name.clone(), object.status.clone(), status.clone());
-            let writer = self.writer.clone();
-            self.tasks.spawn(async move {
-                let write = writer.status(&name, &version, before, status);
-                writer.clone().run(target, write).await;
-            });
-        }
-    }
-
-    fn pods(&mut self, plan: &mut Plan) {
-        for eviction in std::mem::take(&mut plan.evictions) {
-            let target = Target::Pod(eviction.uid.clone());
-            if !self.writes.begin(&target) {
-                continue;
-            }
-            let world = &mut self.state.world;
-            if eviction.cause != Reason::Stranded {
-                let pods = world.pods.iter().filter(|(_, pod)| *pod.workload == eviction.workload);
-                let pods = pods.map(|(uid, _)| uid.clone()).collect();
-                let last = LastEviction { at: self.clock.now(), pods };
-                world.evicted.insert(eviction.workload.clone(), last);
-            }
-            let writer = self.writer.clone();
-            self.tasks.spawn(async move {
-                let run = writer.clone();
-                match eviction.cause {
-                    Reason::Stranded => run.run(target, writer.delete(&eviction)).await,
-                    _ => run.run(target, writer.evict(&eviction)).await,
+    /// An eviction was granted, or refused: the next plan goes by that.
+    pub(super) fn eviction_ended(&mut self, uid: &str, written: &Written, refused: bool) {
+        let Some(Evicting { eviction, pods }) = self.evicting.remove(uid) else { return };
+        let (world, at) = (&mut self.state.world, self.clock.now());
+        match written {
+            Written::Done => {
+                world.refused_evictions.remove(uid);
+                if eviction.cause != Reason::Stranded {
+                    world.evicted.insert(eviction.workload, LastEviction { at, pods });
                 }
-            });
-        }
-        for change in std::mem::take(&mut plan.daemon_sets) {
-            let target = Target::Template(change.workload.clone());
-            if self.writes.begin(&target) {
-                let writer = self.writer.clone();
-                self.tasks.spawn(async move {
-                    let write = writer.template(&change);
-                    writer.clone().run(target, write).await;
-                });
             }
+            Written::Refused(message) | Written::Failed(message) if refused => {
+                let message = message.clone();
+                world.refused_evictions.insert(uid.to_owned(), RefusedEviction { at, message });
+            }
+            _ => {}
         }
+    }
+
+    /// Lets go of what is too old to be relied on, and of what is remembered about things that are gone.
+    fn tidy(&mut self, now: Instant) {
+        if now < self.tidied + LONGEST_SLEEP {
+            return;
+        }
+        self.tidied = now;
+        let world = &mut self.state.world;
+        self.accounts.expire(world);
+        let mut known: BTreeSet<IpAddr> = BTreeSet::new();
+        for object in world.allocations.values() {
+            known.extend(object.spec.iter().flat_map(|spec| &spec.addresses));
+            known.extend(object.status.ips.iter().filter_map(|ip| ip.address.parse::<IpAddr>().ok()));
+        }
+        forget_gone(world, &known);
+    }
+}
+
+/// Addresses that nobody lists or holds, and pods that are gone, are not remembered.
+fn forget_gone(world: &mut World, known: &BTreeSet<IpAddr>) {
+    world.failures.retain(|(address, _), _| known.contains(address));
+    world.last_write.retain(|address, _| known.contains(address));
+    let pods = &world.pods;
+    world.refused_evictions.retain(|uid, _| pods.contains_key(uid));
+    let allocations = world.allocations.values().filter_map(|object| object.spec.as_ref().ok());
+    let workloads: BTreeSet<_> = allocations.filter_map(|spec| spec.workload.clone()).collect();
+    world.evicted.retain(|key, _| workloads.contains(key));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plan::{Failure, FailureClass, LastWrite, Time};
+
+    #[test]
+    fn what_is_gone_is_not_remembered() {
+        let (here, gone) = (IpAddr::from([203, 0, 113, 1]), IpAddr::from([203, 0, 113, 2]));
+        let mut world = World::default();
+        for address in [here, gone] {
+            let class = FailureClass::Conflict;
+            let failure =
+                Failure { at: Time(0), attempts: 1, class, message: String::new(), retry_after: None };
+            world.failures.insert((address, "gce://p/z/n1".to_owned()), failure);
+            let provider_id = "gce://p/z/n1".to_owned();
+            let write = LastWrite { at: Time(0), kind: WriteKind::Attach, provider_id, succeeded: false };
+            world.last_write.insert(address, write);
+        }
+        let refused = RefusedEviction { at: Time(0), message: "a budget".to_owned() };
+        world.refused_evictions.insert("gone".to_owned(), refused);
+        forget_gone(&mut world, &BTreeSet::from([here]));
+        assert_eq!(world.failures.keys().map(|(address, _)| *address).collect::<Vec<_>>(), [here]);
+        assert_eq!(world.last_write.keys().copied().collect::<Vec<_>>(), [here]);
+        assert!(world.refused_evictions.is_empty());
     }
 }

@@ -276,11 +276,8 @@ impl Elector {
                 },
             }
         }
-        let holder = match self.api.get_opt(&self.name).await {
-            Ok(lease) => lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default(),
-            Err(_) => String::new(),
-        };
-        self.yielded = holder.is_empty();
+        let lease = timeout(self.timings.request(), self.api.get_opt(&self.name)).await;
+        self.yielded = is_left(lease.ok().and_then(Result::ok));
         false
     }
 
@@ -304,6 +301,13 @@ enum Renewal {
     Taken(String),
 }
 
+/// Whether nobody took a lease that was given up. `None`: it could not be read, and nobody can say; an address is
+/// not taken from our own node on a guess.
+fn is_left(lease: Option<Option<Lease>>) -> bool {
+    let Some(lease) = lease else { return false };
+    lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default().is_empty()
+}
+
 /// Wakes the candidate whenever the lease changes hands: a release is answered at once.
 async fn follow(api: Api<Lease>, name: String, wake: mpsc::Sender<()>) {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -322,5 +326,22 @@ async fn follow(api: Api<Lease>, name: String, wake: mpsc::Sender<()>) {
             Ok(_) => {}
             Err(_) => sleep(Duration::from_secs(1)).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_cannot_be_read_is_not_said_to_be_left() {
+        let held_by = |holder: &str| {
+            let spec = LeaseSpec { holder_identity: Some(holder.to_owned()), ..LeaseSpec::default() };
+            Some(Some(Lease { spec: Some(spec), ..Lease::default() }))
+        };
+        assert!(is_left(held_by("")));
+        assert!(is_left(Some(None)), "deleted");
+        assert!(!is_left(held_by("another")));
+        assert!(!is_left(None));
     }
 }

@@ -61,6 +61,9 @@ pub async fn observer(cluster: &Cluster) -> Result<Observer> {
     may_list_everything(&cluster.client).await?;
     let mut observer = Observer::start(&cluster.client, &cluster.controller_namespace)?;
     observer.complete(PATIENCE).await?;
+    for trouble in observer.troubles() {
+        eprintln!("warning: {trouble}");
+    }
     Ok(observer)
 }
 

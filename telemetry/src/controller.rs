@@ -52,7 +52,7 @@ families! {
     healthy: IntGaugeVec gauge = "netipallocation_controller_healthy", Gauge, ["pod_name"],
         "1 while the controller's loop turns, else 0";
     ready: IntGaugeVec gauge = "netipallocation_controller_ready", Gauge, ["pod_name"],
-        "1 once all watches are in sync, else 0";
+        "1 once allocations and nodes are in sync, else 0";
     info: IntGaugeVec gauge = "netipallocation_controller_info", Gauge, ["version", "pod_name"],
         "Always 1; says which version runs where";
     reconciles: IntCounterVec counter = "netipallocation_reconcile_total", Counter, ["crd_name", "status"],
@@ -84,7 +84,9 @@ families! {
     cloud_reads: IntCounterVec counter = "netipallocation_cloud_reads_total", Counter, ["account", "outcome"],
         "Batch reads of an account (complete, incomplete)";
     kubernetes_writes: IntCounterVec counter = "netipallocation_kubernetes_writes_total", Counter, ["kind", "outcome"],
-        "Writes to the API server by what is written (allocation, node, pod: an eviction, template) and outcome (done, conflict, refused by a disruption budget, failed)";
+        "Writes to the API server by what is written (allocation, node, pod: an eviction, template) and outcome (done, conflict, refused by a disruption budget or for want of a right, throttled by the API server, failed)";
+    events_dropped: IntCounterVec counter = "netipallocation_events_dropped_total", Counter, [],
+        "Events that were not told because too much happened at once; what happened is in the status too";
     lease_transitions: IntCounterVec counter = "netipallocation_lease_transitions_total", Counter, [],
         "How often this replica began to lead";
     watch_restarts: IntCounterVec counter = "netipallocation_watch_restarts_total", Counter, ["kind"],

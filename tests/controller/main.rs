@@ -9,12 +9,14 @@ mod bench_process;
 mod election;
 mod errors;
 mod healing;
+mod isolation;
 mod leave;
 mod memory;
 mod modes;
 mod played;
 mod pods;
 mod processes;
+mod proxy;
 mod release;
 mod scale;
 mod stage;
@@ -211,5 +213,11 @@ fn on_their_own() -> Vec<Test> {
         processes::sigkill_hands_over_when_the_lease_is_over,
         processes::sigstop_and_sigcont_of_a_leader_in_the_middle_of_a_move,
         processes::bad_settings_end_with_two_and_a_sentence,
+        isolation::workloads_that_cannot_be_listed_cost_nobody_else,
+        isolation::an_address_added_during_an_audit_is_read_right_after_it,
+        isolation::a_read_back_that_fails_is_repeated_in_seconds,
+        isolation::one_throttled_read_changes_no_status,
+        isolation::many_allocations_are_written_a_few_at_a_time,
+        isolation::a_failed_test_of_a_patch_and_an_invalid_object_are_told_apart,
     ]
 }

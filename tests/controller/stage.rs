@@ -6,7 +6,7 @@ use crate::played::{Played, Script};
 use anyhow::{Context as _, Result, bail, ensure};
 use cluster::{Cluster, ClusterBuilder, NodeSpec, eventually};
 use crds::{NetIPAllocation, NetIPAllocationStatus};
-use ip_address_controller::controller::{self, Pulse, Settings};
+use ip_address_controller::controller::{self, Clients, Pulse, Settings};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -61,7 +61,7 @@ impl Replica {
 pub struct Stage {
     pub cluster: Cluster,
     pub cloud: Played,
-    account: Client,
+    account: kube::Config,
     pub kubeconfig: PathBuf,
     addresses: AtomicU32,
 }
@@ -85,7 +85,7 @@ impl Stage {
         let role = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac/controller.yaml");
         cluster.kubectl(&["apply", "-f", role]).await?.ok()?;
         let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, "ip-address-controller").await?;
-        let config = kube::Config::from_custom_kubeconfig(
+        let mut account = kube::Config::from_custom_kubeconfig(
             Kubeconfig::read_from(&kubeconfig)?,
             &KubeConfigOptions::default(),
         )
@@ -94,12 +94,28 @@ impl Stage {
             None => Played::Memory(Memory::new(cluster.client())),
             Some(cloud) => Played::sim(cloud).await?,
         };
-        let account = Client::try_from(config)?;
+        account.default_retry = false;
         Ok(Self { cluster, cloud, account, kubeconfig, addresses: AtomicU32::new(1) })
     }
 
     /// Starts a replica.
     pub fn replica(&self, name: &str, own_node: Option<&str>, lease: Duration) -> Result<Replica> {
+        self.replica_through(self.account.clone(), name, own_node, lease)
+    }
+
+    /// How the account reaches the API server.
+    pub fn config(&self) -> kube::Config {
+        self.account.clone()
+    }
+
+    /// Starts a replica that reaches the API server like this.
+    pub fn replica_through(
+        &self,
+        config: kube::Config,
+        name: &str,
+        own_node: Option<&str>,
+        lease: Duration,
+    ) -> Result<Replica> {
         let mut settings = Settings::new(NAMESPACE, name, lease);
         settings.own_node = own_node.map(str::to_owned);
         let telemetry = Telemetry::new(Some("test"))?;
@@ -107,7 +123,8 @@ impl Stage {
         let (beat, pulse) = watch::channel(Pulse::default());
         let stop = CancellationToken::new();
         let connect = self.cloud.connect()?;
-        let run = controller::run(settings, self.account.clone(), connect, metrics, beat, stop.clone());
+        let clients = Clients { work: Client::try_from(config.clone())?, lease: Client::try_from(config)? };
+        let run = controller::run(settings, clients, connect, metrics, beat, stop.clone());
         Ok(Replica { pulse, telemetry, stop, task: tokio::spawn(run) })
     }
 

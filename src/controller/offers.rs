@@ -1,0 +1,204 @@
+//! What a plan wants to be written to the API server, most urgent first, as far as there are permits.
+
+use super::publish::{Answer, Target, Writer};
+use super::writes::{Permit, Urgency};
+use super::{Controller, Evicting};
+use crds::{NetIPAllocationStatus, Operation};
+use plan::{Eviction, FinalizerChange, NodeMarks, Plan, Reason, TemplateChange};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tokio::time::Instant;
+
+/// One thing to write.
+enum Offer {
+    Finalizer(FinalizerChange),
+    Marks(NodeMarks),
+    Status {
+        name: String,
+        status: Box<NetIPAllocationStatus>,
+        /// The version that the status was made for.
+        version: String,
+    },
+    Evict(Eviction, BTreeSet<String>),
+    Template(TemplateChange),
+}
+
+impl Offer {
+    fn target(&self) -> Target {
+        match self {
+            Self::Finalizer(change) => Target::Allocation(change.allocation.clone()),
+            Self::Marks(marks) => Target::Node(marks.node.clone()),
+            Self::Status { name, .. } => Target::Allocation(name.clone()),
+            Self::Evict(eviction, _) => Target::Pod(eviction.uid.clone()),
+            Self::Template(change) => Target::Template(change.workload.clone()),
+        }
+    }
+}
+
+/// What the last plan offered and found no permit for. It is dropped when the next plan is made; until then
+/// permits that are given back are used without one.
+#[derive(Default)]
+pub struct Offers {
+    waiting: VecDeque<Offer>,
+    /// Writes under way that nobody waits for.
+    idle: BTreeSet<Target>,
+}
+
+impl Offers {
+    /// What waits is not written any more.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// A write has ended; whether it was one that nobody waited for.
+    pub fn ended(&mut self, target: &Target) -> bool {
+        self.idle.remove(target)
+    }
+}
+
+impl Controller {
+    /// Begins the writes of a plan: claims, marks and finalizers of moves, then pods and templates, then what
+    /// can wait.
+    pub(super) fn offer(&mut self, plan: &mut Plan) {
+        let moving = moving(plan);
+        let (mut urgent, mut idle) = (Vec::new(), VecDeque::new());
+        for change in std::mem::take(&mut plan.finalizers) {
+            let is_urgent = change.present && moving.contains(&change.allocation);
+            let offer = Offer::Finalizer(change);
+            if is_urgent { urgent.push(offer) } else { idle.push_back(offer) }
+        }
+        urgent.extend(std::mem::take(&mut plan.labels).into_iter().map(Offer::Marks));
+        let mut statuses = VecDeque::new();
+        for (name, status) in &plan.statuses {
+            let Some((offer, is_urgent)) = self.status_offer(name, status) else { continue };
+            if is_urgent { urgent.push(offer) } else { statuses.push_back(offer) }
+        }
+        for offer in urgent {
+            self.send(&offer, Urgency::Urgent);
+        }
+        for offer in self.pod_offers(plan) {
+            self.send(&offer, Urgency::Idle);
+        }
+        idle.extend(statuses);
+        self.offers.waiting = idle;
+        self.serve();
+    }
+
+    /// Uses the permits that there are for what the last plan wanted to write and nobody waits for.
+    pub(super) fn serve(&mut self) {
+        while let Some(offer) = self.offers.waiting.pop_front() {
+            if self.send(&offer, Urgency::Idle) == Permit::Full {
+                self.offers.waiting.push_front(offer);
+                return;
+            }
+        }
+    }
+
+    /// The status of an allocation, if it differs, and whether a move waits for it.
+    fn status_offer(&self, name: &str, status: &NetIPAllocationStatus) -> Option<(Offer, bool)> {
+        let object = self.state.world.allocations.get(name)?;
+        if object.status == *status {
+            return None;
+        }
+        let addresses = object.spec.iter().flat_map(|spec| &spec.addresses);
+        if addresses.into_iter().any(|address| self.accounts.awaits(address)) {
+            return None;
+        }
+        let version = self.state.version(name)?.to_owned();
+        let is_urgent = operations(&object.status).ne(operations(status));
+        Some((Offer::Status { name: name.to_owned(), status: Box::new(status.clone()), version }, is_urgent))
+    }
+
+    /// Evictions, deletions and templates; each eviction with the pods that its workload has now.
+    fn pod_offers(&self, plan: &mut Plan) -> Vec<Offer> {
+        let world = &self.state.world;
+        let evictions = std::mem::take(&mut plan.evictions);
+        let mut pods: BTreeMap<_, BTreeSet<String>> =
+            evictions.iter().map(|eviction| (eviction.workload.clone(), BTreeSet::new())).collect();
+        if !pods.is_empty() {
+            for (uid, pod) in &world.pods {
+                if let Some(of_workload) = pods.get_mut(&*pod.workload) {
+                    of_workload.insert(uid.clone());
+                }
+            }
+        }
+        let evictions = evictions.into_iter().map(|eviction| {
+            let pods = pods.get(&eviction.workload).cloned().unwrap_or_default();
+            Offer::Evict(eviction, pods)
+        });
+        // Of what is not listed nobody can say what is in its template.
+        let templates = std::mem::take(&mut plan.daemon_sets).into_iter();
+        let listed = templates.filter(|change| !world.unlisted.contains_key(&change.workload));
+        evictions.chain(listed.map(Offer::Template)).collect()
+    }
+
+    /// Sends a write if it may be sent.
+    fn send(&mut self, offer: &Offer, urgency: Urgency) -> Permit {
+        let target = offer.target();
+        if let Offer::Status { name, version, .. } = offer
+            && self.state.version(name) != Some(version)
+        {
+            // It was made for what the object is not any more; the next plan makes another one.
+            return Permit::Busy;
+        }
+        let permit = self.writes.begin(&target, urgency, Instant::now());
+        if permit != Permit::Granted {
+            return permit;
+        }
+        if urgency == Urgency::Idle {
+            self.offers.idle.insert(target.clone());
+        }
+        let writer = self.writer.clone();
+        match offer {
+            Offer::Finalizer(change) => {
+                let change = change.clone();
+                self.write(target, async move { writer.finalizer(&change.allocation, change.present).await });
+            }
+            Offer::Marks(marks) => {
+                let (marks, node) = (marks.clone(), self.state.world.nodes.get(&marks.node).cloned());
+                self.write(target, async move { writer.marks(&marks, &node.unwrap_or_default()).await });
+            }
+            Offer::Status { name, status, version } => {
+                let before = self.state.world.allocations.get(name).map(|object| object.status.clone());
+                let (name, status, version) = (name.clone(), (**status).clone(), version.clone());
+                let before = before.unwrap_or_default();
+                self.write(target, async move { writer.status(&name, &version, before, status).await });
+            }
+            Offer::Evict(eviction, pods) => self.evict(target, writer, eviction.clone(), pods.clone()),
+            Offer::Template(change) => {
+                let change = change.clone();
+                self.write(target, async move { writer.template(&change).await });
+            }
+        }
+        permit
+    }
+
+    fn evict(&mut self, target: Target, writer: Writer, eviction: Eviction, pods: BTreeSet<String>) {
+        let evicting = Evicting { eviction: eviction.clone(), pods };
+        self.evicting.insert(eviction.uid.clone(), evicting);
+        self.write(target, async move {
+            match eviction.cause {
+                Reason::Stranded => writer.delete(&eviction).await,
+                _ => writer.evict(&eviction).await,
+            }
+        });
+    }
+
+    fn write<F>(&mut self, target: Target, write: F)
+    where
+        F: Future<Output = kube::Result<Option<Answer>>> + Send + 'static,
+    {
+        let writer = self.writer.clone();
+        self.tasks.spawn(writer.run(target, write));
+    }
+}
+
+/// The allocations of which an address is on the move.
+fn moving(plan: &Plan) -> BTreeSet<String> {
+    let moves = |status: &NetIPAllocationStatus| status.ips.iter().any(|ip| ip.operation.is_some());
+    plan.statuses.iter().filter(|(_, status)| moves(status)).map(|(name, _)| name.clone()).collect()
+}
+
+/// What is under way, as far as anybody waits for it to be written down.
+fn operations(status: &NetIPAllocationStatus) -> impl Iterator<Item = (&str, &Operation)> {
+    status.ips.iter().filter_map(|ip| Some((ip.address.as_str(), ip.operation.as_ref()?)))
+}
