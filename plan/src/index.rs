@@ -15,6 +15,7 @@ const NEWCOMER_SECONDS: i64 = 10 * 60;
 
 /// A node and what holds for it whatever allocation asks. It is looked at once: nodes of a large cluster do
 /// not fit into the processor's caches, these entries do.
+#[allow(clippy::struct_excessive_bools)] // what is asked of a node, at hand
 pub struct NodeEntry<'w> {
     pub name: &'w str,
     pub node: &'w Node,

@@ -357,10 +357,10 @@ impl Summary<'_, '_> {
 
     /// What is the matter, if anything is.
     fn trouble(&self, planner: &Planner<'_, '_>) -> Option<(Reason, String)> {
-        let troubled = self.slots.iter().find(|(_, decision)| decision.degraded);
-        let of_an_address = troubled.map(|(slot, decision)| {
-            (decision.reason, format!("{}: {}", slot.address, sentence(planner, slot, decision)))
-        });
+        let of_an_address =
+            self.slots.iter().find(|(_, decision)| decision.degraded).map(|(slot, decision)| {
+                (decision.reason, format!("{}: {}", slot.address, sentence(planner, slot, decision)))
+            });
         of_an_address.or_else(|| {
             let troubles = [Reason::WorkloadUnknown, Reason::EvictionStopped, Reason::EvictionRefused];
             let found = troubles.into_iter().find_map(|reason| Some((reason, self.notes.get(&reason)?)))?;
@@ -372,7 +372,8 @@ impl Summary<'_, '_> {
     fn progress(&self) -> String {
         let tally = self.slots.iter().find_map(|(_, decision)| decision.tally.as_ref());
         let tally = tally.map(|tally| format!(" {}.", tally.sentence())).unwrap_or_default();
-        let notes: String = self.notes.values().map(|note| format!(" {note}.")).collect();
+        let notes: Vec<String> = self.notes.values().map(|note| format!(" {note}.")).collect();
+        let notes = notes.concat();
         format!("{} of {} addresses are attached.{tally}{notes}", self.attached, self.reserved)
     }
 

@@ -124,9 +124,9 @@ impl Tally {
 
 /// What the cloud said of an instance, in words.
 fn said(view: &InstanceView) -> Option<String> {
-    let text = match view {
-        InstanceView::Running { refuses: Some((_, text)) } | InstanceView::Unknown { message: text } => text,
-        _ => return None,
+    let (InstanceView::Running { refuses: Some((_, text)) } | InstanceView::Unknown { message: text }) = view
+    else {
+        return None;
     };
     let end = text.char_indices().nth(MAX_MESSAGE).map_or(text.len(), |(end, _)| end);
     Some(text[..end].to_owned()).filter(|text| !text.is_empty())
