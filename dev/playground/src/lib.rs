@@ -41,7 +41,8 @@ impl Playground {
     pub async fn start(binary: &Path, provider: Provider) -> Result<Self> {
         let cluster = Cluster::start().await?;
         cluster.install_crds().await?;
-        Self::on(cluster, binary, provider).await
+        // Boxed: it is large, and so would be everybody who starts one.
+        Box::pin(Self::on(cluster, binary, provider)).await
     }
 
     /// The same on a cluster that has our CRD already.
