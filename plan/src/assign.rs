@@ -99,7 +99,8 @@ impl<'i, 'w> Assignment<'i, 'w> {
         let promised = slot.operation()?.to_provider_id.as_deref()?;
         let node = self.index.node_of_instance(promised)?;
         let claim = &self.index.claims[slot.claim];
-        let refused = self.index.refusal(claim, node).is_some_and(|reason| !self.is_bearable(slot, node, reason));
+        let refused =
+            self.index.refusal(claim, node).is_some_and(|reason| !self.is_bearable(slot, node, reason));
         if self.taken[node] || refused || self.cooling_off(slot, node).is_some() {
             return None;
         }

@@ -299,7 +299,8 @@ mod tests {
         let message = "the server rejected our request due to an error in our request";
         let test = json!({ "code": 422, "reason": "Invalid", "message": message, "details": {} });
         assert!(matches!(written(&node(), test), Written::Conflict));
-        let cause = json!({ "reason": "FieldValueInvalid", "message": "must be no more than 63", "field": "labels" });
+        let cause =
+            json!({ "reason": "FieldValueInvalid", "message": "must be no more than 63", "field": "labels" });
         let details = json!({ "name": "n1", "kind": "Node", "causes": [cause] });
         let invalid = json!({ "code": 422, "message": "Node \"n1\" is invalid", "details": details });
         let Written::Failed(said) = written(&node(), invalid) else { panic!("a failure") };
