@@ -20,6 +20,10 @@ const ROUNDS: usize = 15;
 pub async fn run() -> Result<()> {
     // `BENCH=1000x0` is the large one alone, with so many nodes and pods.
     let size = std::env::var("BENCH").unwrap_or_default();
+    // `BENCH=herd` is what many new allocations cost others.
+    if let Some(size) = size.strip_prefix("herd") {
+        return crate::bench_herd::run(size.trim_start_matches('-')).await;
+    }
     if let Some((nodes, pods)) = size.split_once('x') {
         let (stage, specs, addresses) = reaction(nodes.parse()?, pods.parse()?).await?;
         return crate::bench_process::run(&stage, &specs, &addresses).await;
@@ -27,6 +31,7 @@ pub async fn run() -> Result<()> {
     drop(reaction(100, 0).await?);
     half_of_a_hundred().await?;
     hand_over().await?;
+    crate::bench_herd::run("").await?;
     // Last, since it takes minutes to fill the cluster.
     let set = reaction(1000, 10_000).await?;
     crate::bench_process::run(&set.0, &set.1, &set.2).await
@@ -98,7 +103,7 @@ impl BareWatch {
     }
 }
 
-fn percentile(values: &mut [f64], share: f64) -> f64 {
+pub fn percentile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     let index = ((values.len() - 1) as f64 * share).round() as usize;

@@ -4,6 +4,7 @@
 mod alone;
 mod attach;
 mod bench;
+mod bench_herd;
 mod bench_process;
 mod election;
 mod errors;
