@@ -210,8 +210,8 @@ impl Accounts {
     pub fn apply(&mut self, read: Read, world: &mut World) {
         let Some(reader) = self.readers.get_mut(&read.account) else { return };
         let (outcome, trouble) = judge(&read.reading);
-        let word = if outcome.incomplete { "incomplete" } else { "complete" };
-        self.metrics.cloud_reads.with_label_values(&[read.account.to_string().as_str(), word]).inc();
+        let told = if outcome.incomplete { "incomplete" } else { "complete" };
+        self.metrics.cloud_reads.with_label_values(&[read.account.to_string().as_str(), told]).inc();
         reader.schedule.ended(read.purpose, &outcome, Instant::now(), fastrand::f64());
         reader.trouble = trouble;
         if read.purpose == Purpose::Audit {
@@ -232,7 +232,7 @@ impl Accounts {
             let overtaken = before.is_some_and(|seen| seen.at > read.at);
             let known = before.is_some_and(|seen| !matches!(seen.view, InstanceView::Unknown { .. }));
             let silent = matches!(&state, InstanceState::Unknown(error) if is_passing(error));
-            if !overtaken && !(silent && known) {
+            if !(overtaken || silent && known) {
                 world.instances.insert(id, Seen { view: instance_view(state), at: read.at });
             }
         }
@@ -298,7 +298,7 @@ impl Reader {
         let overtaken = before.is_some_and(|(seen, _)| *seen > at);
         let known = before.is_some_and(|(_, before)| !matches!(before, AddressState::Unknown(_)));
         let silent = matches!(&state, AddressState::Unknown(error) if is_passing(error));
-        if !overtaken && !(silent && known) {
+        if !(overtaken || silent && known) {
             self.said.insert(address, (at, state));
         }
     }
@@ -466,3 +466,7 @@ fn instance_view(state: InstanceState) -> InstanceView {
         InstanceState::Unknown(error) => InstanceView::Unknown { message: error.message },
     }
 }
+
+#[cfg(test)]
+#[path = "accounts_tests.rs"]
+mod tests;

@@ -431,3 +431,7 @@ fn pod_for_planner(object: &lean::Pod, workload: Arc<WorkloadKey>, names: &mut N
         injected: object.injected(),
     }
 }
+
+#[cfg(test)]
+#[path = "followers_tests.rs"]
+mod tests;

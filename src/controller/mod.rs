@@ -334,7 +334,7 @@ impl Controller {
                 self.step_ended(&outcome);
                 true
             }
-            Message::Written(target, written, answer) => return Ok(self.written(target, &written, answer)),
+            Message::Written(target, written, answer) => return Ok(self.written(&target, &written, answer)),
             Message::Broken(what) => bail!(what),
         };
         Ok(if changed { Due::Plan } else { Due::Nothing })
@@ -354,7 +354,7 @@ impl Controller {
         changed
     }
 
-    fn written(&mut self, target: Target, written: &Written, answer: Option<Answer>) -> Due {
+    fn written(&mut self, target: &Target, written: &Written, answer: Option<Answer>) -> Due {
         let outcome = match written {
             Written::Done => "done",
             Written::Conflict => "conflict",
@@ -371,10 +371,10 @@ impl Controller {
             Some(Answer::Node(object)) => drop(self.state.our_node(*object)),
             None => {}
         }
-        let idle = self.offers.ended(&target);
+        let idle = self.offers.ended(target);
         let done = matches!(written, Written::Done);
         let refused = self.writes.ended(target.clone(), written, Instant::now());
-        if let Target::Pod(uid) = &target {
+        if let Target::Pod(uid) = target {
             self.eviction_ended(uid, written, refused);
         }
         if idle && done && !self.state.reshaped { Due::Permits } else { Due::Plan }

@@ -185,8 +185,11 @@ impl Controller {
     pub(super) fn eviction_ended(&mut self, uid: &str, written: &Written, refused: bool) {
         let Some(Evicting { eviction, pods }) = self.evicting.remove(uid) else { return };
         let (world, at) = (&mut self.state.world, self.clock.now());
+        // An answer that was lost: the pod tells what it was.
+        let left =
+            matches!(written, Written::Failed(_)) && world.pods.get(uid).is_none_or(|pod| pod.deleting);
         match written {
-            Written::Done => {
+            _ if left || matches!(written, Written::Done) => {
                 world.refused_evictions.remove(uid);
                 if eviction.cause != Reason::Stranded {
                     world.evicted.insert(eviction.workload, LastEviction { at, pods });

@@ -356,6 +356,7 @@ fn older(one: &str, other: &str) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
 
@@ -379,6 +380,20 @@ mod tests {
         assert_eq!(health.failed("503", later).as_deref(), Some("503"));
         assert!(health.works());
         assert_eq!(health.failed("503", later), None, "it begins anew");
+    }
+
+    /// What it was to tell would never be heard of.
+    #[tokio::test]
+    async fn a_watch_that_panics_ends_the_controller() {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
+        let api = Api::all(kube::Client::try_from(config).expect("a client"));
+        let telemetry = telemetry::Telemetry::new(None).expect("telemetry");
+        let metrics = Metrics::new(&telemetry).expect("metrics");
+        let (send, mut mailbox) = mpsc::channel(1);
+        let subject = Subject::<super::super::lean::Node>::new(api, "nodes");
+        let _watching = watch(subject, send, metrics, |_| panic!("a bug of ours"));
+        let message = mailbox.recv().await;
+        assert!(matches!(message, Some(Message::Broken(what)) if what.contains("nodes")));
     }
 
     #[test]

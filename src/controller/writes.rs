@@ -80,9 +80,8 @@ impl Writes {
     /// A write has ended; whether that of an eviction counts as refused by now.
     pub fn ended(&mut self, target: Target, written: &Written, now: Instant) -> bool {
         self.starved = false;
-        let (before, urgency) = match self.targets.remove(&target) {
-            Some(State::UnderWay { failures, urgency }) => (failures, urgency),
-            _ => return false,
+        let Some(State::UnderWay { failures: before, urgency }) = self.targets.remove(&target) else {
+            return false;
         };
         *self.count(urgency) -= 1;
         let failures = before.saturating_add(1);

@@ -277,7 +277,7 @@ impl Elector {
             }
         }
         let lease = timeout(self.timings.request(), self.api.get_opt(&self.name)).await;
-        self.yielded = is_left(lease.ok().and_then(Result::ok));
+        self.yielded = is_left(lease.map_err(anyhow::Error::from).and_then(|read| Ok(read?)));
         false
     }
 
@@ -301,10 +301,10 @@ enum Renewal {
     Taken(String),
 }
 
-/// Whether nobody took a lease that was given up. `None`: it could not be read, and nobody can say; an address is
-/// not taken from our own node on a guess.
-fn is_left(lease: Option<Option<Lease>>) -> bool {
-    let Some(lease) = lease else { return false };
+/// Whether nobody took a lease that was given up. Of one that could not be read nobody can say: an address is not
+/// taken from our own node on a guess.
+fn is_left(lease: Result<Option<Lease>>) -> bool {
+    let Ok(lease) = lease else { return false };
     lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default().is_empty()
 }
 
@@ -337,11 +337,11 @@ mod tests {
     fn a_lease_that_cannot_be_read_is_not_said_to_be_left() {
         let held_by = |holder: &str| {
             let spec = LeaseSpec { holder_identity: Some(holder.to_owned()), ..LeaseSpec::default() };
-            Some(Some(Lease { spec: Some(spec), ..Lease::default() }))
+            Ok(Some(Lease { spec: Some(spec), ..Lease::default() }))
         };
         assert!(is_left(held_by("")));
-        assert!(is_left(Some(None)), "deleted");
+        assert!(is_left(Ok(None)), "deleted");
         assert!(!is_left(held_by("another")));
-        assert!(!is_left(None));
+        assert!(!is_left(Err(anyhow::anyhow!("no answer"))));
     }
 }

@@ -102,7 +102,7 @@ impl BareWatch {
     }
 }
 
-fn percentile(values: &mut [f64], share: f64) -> f64 {
+pub fn percentile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     let index = ((values.len() - 1) as f64 * share).round() as usize;

@@ -75,11 +75,6 @@ impl Proxy {
         self.rules().iter().filter(|rule| rule.path == path).map(|rule| rule.hits).sum()
     }
 
-    /// Nothing is spoilt any more.
-    pub fn heal(&self) {
-        self.rules().clear();
-    }
-
     /// The most writes, leases aside, that were under way at once.
     pub fn most_writing(&self) -> usize {
         self.shared.most_writing.load(Ordering::SeqCst)
