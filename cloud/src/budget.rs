@@ -175,11 +175,10 @@ impl Bucket {
     }
 }
 
+/// When to come back is data and no part of the message: that ends up in a status, which is written whenever
+/// it changes.
 fn refused(wait: Duration) -> Error {
-    let message = format!(
-        "not sent: the budget of calls of this account is used up, or the cloud throttles it; next in {:.1} s",
-        wait.as_secs_f64()
-    );
+    let message = "not sent: the budget of calls of this account is used up, or the cloud throttles it";
     Error { retry_after: Some(wait), ..Error::new(Class::Throttled, message) }
 }
 
@@ -218,6 +217,10 @@ mod tests {
             assert_eq!((error.class, error.retry_after), (Class::Throttled, Some(seconds(30))));
         }
         assert_eq!(wait(&mut bucket, now), 30);
+        let messages: Vec<String> = (0..3)
+            .map(|later| bucket.take(now + seconds(later), now + seconds(10)).unwrap_err().message)
+            .collect();
+        assert!(messages.windows(2).all(|two| two[0] == two[1]), "nothing in it changes: {messages:?}");
     }
 
     #[test]

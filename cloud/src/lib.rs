@@ -19,6 +19,7 @@ mod meter;
 mod provider;
 mod provider_id;
 mod settings;
+mod words;
 
 pub use account::{Account, Cloud};
 pub use budget::{Budget, Kind, Limits, Rate};

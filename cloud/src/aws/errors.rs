@@ -1,5 +1,6 @@
 //! What EC2's errors mean.
 
+use crate::words::{stable, with_sources};
 use crate::{Class, Error};
 use aws_sdk_ec2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_ec2::operation::RequestId;
@@ -14,18 +15,21 @@ where
         SdkError::ServiceError(refused) => {
             let code = refused.err().code().unwrap_or("without a code");
             let status = refused.raw().status().as_u16();
-            let message = without_blob(refused.err().message().unwrap_or_default());
+            let message = stable(without_blob(refused.err().message().unwrap_or_default()));
             (class(status, code), format!("{action}: EC2 {status} {code}: {message}{}", advice(code)))
         }
-        SdkError::DispatchFailure(failure) if failure.is_other() || names_credentials(error) => {
-            let why = DisplayErrorContext(error).to_string();
+        // A connection that the other side closed is `other` too, with a kind: that one was sent.
+        SdkError::DispatchFailure(failure)
+            if (failure.is_other() && failure.as_other().is_none()) || names_credentials(error) =>
+        {
+            let why = in_short(error);
             (
                 Class::Denied,
                 format!("{action} was not sent: no credentials for AWS: {why}; docs/clouds/aws.md"),
             )
         }
         other => {
-            let why = DisplayErrorContext(other).to_string();
+            let why = in_short(other);
             (
                 Class::Transient,
                 format!("{action}: EC2 did not answer: {why}; it may or may not have been done"),
@@ -33,6 +37,15 @@ where
         }
     };
     Error { request_id, ..Error::new(class, message) }
+}
+
+/// An error without its insides, which go to the log: they have the ports and ids of this one call in them.
+fn in_short<E>(error: &SdkError<E>) -> String
+where
+    E: std::error::Error + 'static,
+{
+    tracing::debug!("in full: {}", DisplayErrorContext(error));
+    with_sources(error)
 }
 
 /// The code of a refusal.

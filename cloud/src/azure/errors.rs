@@ -1,5 +1,6 @@
 //! What the Resource Manager's errors mean.
 
+use crate::words::{stable, with_sources};
 use crate::{Class, Error};
 use serde::Deserialize;
 
@@ -22,14 +23,22 @@ pub fn of_reply(status: u16, body: &str) -> Error {
     let envelope: Result<Envelope, _> = serde_json::from_str(body);
     let fault = envelope.map(|envelope| envelope.error).unwrap_or_default();
     let class = class(status, &fault.code);
-    Error::new(class, format!("Azure {status} {}: {}{}", fault.code, fault.message, advice(&fault.code)))
+    Error::new(
+        class,
+        format!("Azure {status} {}: {}{}", fault.code, stable(&fault.message), advice(&fault.code)),
+    )
 }
 
 /// An operation that was accepted and has failed.
 pub fn of_operation(status: &str, fault: Option<Fault>) -> Error {
     let fault = fault.unwrap_or_default();
     let class = if status == "Canceled" { Class::Conflict } else { class(400, &fault.code) };
-    let words = format!("Azure operation {status}, {}: {}{}", fault.code, fault.message, advice(&fault.code));
+    let words = format!(
+        "Azure operation {status}, {}: {}{}",
+        fault.code,
+        stable(&fault.message),
+        advice(&fault.code)
+    );
     Error::new(class, words)
 }
 
@@ -39,7 +48,8 @@ pub fn of_transport(error: &azure_core::Error) -> Error {
         azure_core::error::ErrorKind::Credential => Class::Denied,
         _ => Class::Transient,
     };
-    Error::new(class, format!("Azure did not answer: {error}; it may or may not have been done"))
+    let why = with_sources(error);
+    Error::new(class, format!("Azure did not answer: {why}; it may or may not have been done"))
 }
 
 fn class(status: u16, code: &str) -> Class {

@@ -30,7 +30,7 @@ pub struct Addresses {
 
 impl Gcp {
     /// Reads; credentials that are refused are read anew the next time.
-    async fn get<T: Send, F>(
+    pub async fn get<T: Send, F>(
         &self,
         action: &'static str,
         deadline: Instant,

@@ -1,6 +1,8 @@
 //! Who we are: the SDK's own chain, which has key files, federated identities and the metadata server of
 //! Workload Identity, and refreshes tokens by itself.
 
+use super::grants::Subnets;
+use crate::words::with_sources;
 use crate::{Class, Error, GcpSettings};
 use google_cloud_auth::credentials::{Builder, Credentials, anonymous};
 use google_cloud_compute_v1::client::{Addresses, Instances, ZoneOperations};
@@ -15,6 +17,7 @@ pub struct Clients {
     pub addresses: Addresses,
     pub instances: Instances,
     pub operations: ZoneOperations,
+    pub subnets: Subnets,
 }
 
 /// Clients with the identity of the environment. Retries are the caller's: one that nobody decided on would
@@ -36,6 +39,8 @@ pub async fn clients(settings: &GcpSettings) -> Result<Clients, Error> {
         addresses: client!(Addresses),
         instances: client!(Instances),
         operations: client!(ZoneOperations),
+        subnets: Subnets::new(settings.endpoint.as_deref(), credentials.clone())
+            .map_err(|error| refused(&error))?,
     })
 }
 
@@ -48,11 +53,5 @@ fn credentials(settings: &GcpSettings) -> Result<Credentials, Error> {
 
 /// No credentials, and what to do about it.
 pub fn refused(error: &dyn std::error::Error) -> Error {
-    let mut words = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        words = format!("{words}: {error}");
-        next = error.source();
-    }
-    Error::new(Class::Denied, format!("no token for GCP: {words}; {HELP}"))
+    Error::new(Class::Denied, format!("no token for GCP: {}; {HELP}", with_sources(error)))
 }

@@ -1,5 +1,6 @@
 //! What the Compute API's errors mean. There are three kinds of 403, so the reason decides, not the status.
 
+use crate::words::{stable, with_sources};
 use crate::{Class, Error};
 use google_cloud_compute_v1::model::Operation;
 use google_cloud_gax::error::rpc::StatusDetails;
@@ -25,17 +26,28 @@ pub fn of(action: &str, error: &google_cloud_gax::error::Error) -> Error {
     Error { retry_after, ..Error::new(class, message) }
 }
 
+/// An answer that is no success, of a call that the SDK did not make.
+pub fn of_text(action: &str, status: u16, body: &str) -> Error {
+    let reasons = ["rateLimitExceeded", "RATE_LIMIT_EXCEEDED", "quotaExceeded"];
+    let reasons: Vec<String> =
+        reasons.into_iter().filter(|reason| body.contains(reason)).map(str::to_owned).collect();
+    let class = class(status, &reasons, body);
+    let retry_after = (class == Class::Throttled).then(rest_of_the_minute);
+    let message = format!("{action}: GCP {status} {}{}", reasons.join(" "), advice(class, body));
+    Error { retry_after, ..Error::new(class, message) }
+}
+
 /// What the answer says: its message, and the reasons in it.
 fn said(error: &google_cloud_gax::error::Error) -> (String, Vec<String>) {
     let Some(status) = error.status() else {
-        let body = error.http_payload().map(|body| String::from_utf8_lossy(body).into_owned());
+        let body = error.http_payload().map(|body| stable(&String::from_utf8_lossy(body)));
         return (body.unwrap_or_default(), Vec::new());
     };
     let reasons = status.details.iter().filter_map(|detail| match detail {
         StatusDetails::ErrorInfo(info) => Some(info.reason.clone()),
         _ => None,
     });
-    (status.message.clone(), reasons.collect())
+    (stable(&status.message), reasons.collect())
 }
 
 fn class(status: u16, reasons: &[String], message: &str) -> Class {
@@ -66,7 +78,7 @@ pub fn of_operation(action: &str, operation: &Operation) -> Result<(), Error> {
     };
     let first = error.errors.first();
     let code = first.and_then(|error| error.code.clone()).unwrap_or_default();
-    let words = first.and_then(|error| error.message.clone()).unwrap_or_default();
+    let words = first.and_then(|error| error.message.as_deref()).map(stable).unwrap_or_default();
     let class = match code.as_str() {
         "IP_IN_USE_BY_ANOTHER_RESOURCE"
         | "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
@@ -94,16 +106,6 @@ fn header_wait(error: &google_cloud_gax::error::Error) -> Option<Duration> {
 fn rest_of_the_minute() -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Duration::from_secs(61 - now.as_secs() % 60)
-}
-
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        words = format!("{words}: {error}");
-        next = error.source();
-    }
-    words
 }
 
 /// What to do about it, where the API does not say it.

@@ -7,15 +7,18 @@
 mod calls;
 mod credentials;
 mod errors;
+mod grants;
 mod model;
 mod names;
 mod read;
+mod room;
 mod write;
 
 use crate::gate::Gate;
 use crate::{Ask, Call, Error, GcpSettings, Provider, Reading};
 use async_trait::async_trait;
 use credentials::Clients;
+use room::Room;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::RwLock;
@@ -27,12 +30,13 @@ pub struct Gcp {
     gate: Gate,
     settings: GcpSettings,
     clients: RwLock<Option<Arc<Clients>>>,
+    room: Room,
 }
 
 impl Gcp {
     /// Opens a project; does no call.
     pub(crate) fn new(gate: Gate, settings: GcpSettings) -> Self {
-        Self { gate, settings, clients: RwLock::default() }
+        Self { gate, settings, clients: RwLock::default(), room: Room::default() }
     }
 
     /// The project of the addresses.

@@ -21,9 +21,14 @@ pub fn access_config(address: IpAddr, had_own: bool, key: &str) -> String {
     format!("netip-{address}-{had}-{}", &attempt[..8])
 }
 
+/// Whether an attachment is one of ours, by its name.
+pub fn is_ours(name: &str) -> bool {
+    name.starts_with("netip-")
+}
+
 /// Whether a name says that the instance had an address of its own before. Names of others do not say it.
 pub fn had_own(name: &str) -> bool {
-    name.starts_with("netip-") && name.contains("-ephemeral-")
+    is_ours(name) && name.contains("-ephemeral-")
 }
 
 /// The request id of a call: the same for the same step after a crash.

@@ -3,7 +3,7 @@
 use super::Gcp;
 use super::calls::Addresses;
 use super::model::{self, Place};
-use super::names::Token;
+use super::names::{self, Token};
 use crate::{AddressState, Ask, Class, Error, InstanceState, Reading, Refusal};
 use google_cloud_compute_v1::model::{Address, Instance};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,6 +31,9 @@ pub async fn read(gcp: &Gcp, ask: &Ask, deadline: Instant) -> Reading {
     for address in &ask.addresses {
         reading.addresses.insert(*address, address_state(*address, &addresses, &world));
     }
+    if reading.addresses.values().any(is_ours) {
+        gcp.room.works();
+    }
     for id in &ask.instances {
         let place = Place::of(id);
         let state =
@@ -38,6 +41,12 @@ pub async fn read(gcp: &Gcp, ask: &Ask, deadline: Instant) -> Reading {
         reading.instances.insert(id.clone(), state);
     }
     reading
+}
+
+/// Whether an address is attached by a name of ours: then attaching has worked in this project.
+fn is_ours(state: &AddressState) -> bool {
+    let AddressState::Attached { token, .. } = state else { return false };
+    Token::read(token).is_some_and(|token| names::is_ours(&token.name))
 }
 
 fn asks_for(ask: &Ask, address: &Address) -> bool {

@@ -1,9 +1,10 @@
 //! Attaches, detaches, and gives instances an address of their own back.
 
-use super::Gcp;
 use super::model::{self, Place};
 use super::names::{self, Token};
 use super::read::{self, IPV4_ONLY};
+use super::room::Permit;
+use super::{Gcp, grants};
 use crate::{Call, Class, Error};
 use google_cloud_compute_v1::model::{AccessConfig, Instance, access_config};
 use std::net::IpAddr;
@@ -62,53 +63,72 @@ pub async fn attach(
         return Ok(());
     }
     let step = step(call, &place, &address.to_string());
-    let had_own = make_room(gcp, &place, &instance, &step, call).await?;
+    let id = instance.id.unwrap_or_default();
+    let permit = match model::access_config(&instance) {
+        Some(config) => Some(make_room(gcp, &place, &instance, config, address, &step, call).await?),
+        None => None,
+    };
+    // Somebody may have begun this and not got any further.
+    let had_own = permit.is_some() || gcp.had_own_address(&place, id, call.deadline).await?;
     let name = names::access_config(address, had_own, &step);
     let config = nat().set_name(name).set_nat_ip(address.to_string());
     let config = config.set_network_tier(access_config::NetworkTier::from(tier));
-    let added = gcp.add(&place, config, names::request_id(&step, "attach"), call).await;
-    let error = match added {
-        Ok(()) => return Ok(()),
+    let error = match gcp.add(&place, config, names::request_id(&step, "attach"), call).await {
+        Ok(()) => {
+            gcp.room.attached();
+            return Ok(());
+        }
         Err(error) => error,
     };
+    gcp.room.failed(&place, &error, permit.as_ref().is_some_and(|permit| permit.asked));
     // Where it is certain that nothing was attached, the instance is not left without an address.
     if had_own && !matches!(error.class, Class::Transient | Class::Fenced) {
-        let given_back = give_back(gcp, &place, names::request_id(&step, "give back"), call).await;
-        if let Err(failed) = given_back {
-            tracing::warn!(
-                instance = provider_id,
-                "attach failed, and its own address is not back yet: {failed}"
-            );
+        let request_id = names::request_id(&step, "give back");
+        if let Err(failed) = give_back(gcp, &place, request_id, call).await {
+            return Err(left_bare(error, provider_id, &failed));
         }
     }
     Err(error)
 }
 
-/// Takes the instance's own address away, if it has one. Gives whether it has, or had one when somebody
-/// began this and did not get any further.
+/// The attach failed, and so did what was to mend it: whoever reads this has to know.
+fn left_bare(error: Error, provider_id: &str, failed: &Error) -> Error {
+    let message = format!(
+        "{}; {provider_id} has no address of its own now, giving it one back failed: {}",
+        error.message, failed.message
+    );
+    tracing::warn!("{message}");
+    Error { message, ..error }
+}
+
+/// Takes the instance's own address away, if nothing speaks against that ours can take its place.
 async fn make_room(
     gcp: &Gcp,
     place: &Place,
     instance: &Instance,
+    config: &AccessConfig,
+    address: IpAddr,
     step: &str,
     call: &Call<'_>,
-) -> Result<bool, Error> {
-    let Some(config) = model::access_config(instance) else {
-        return gcp.had_own_address(place, instance.id.unwrap_or_default(), call.deadline).await;
-    };
-    if let Some(shown) = model::nat_ip(config) {
-        let addresses = gcp.addresses(&[shown.to_string()], call.deadline).await?;
-        let unsure = !addresses.unreachable.is_empty();
-        if unsure || read::find(&addresses, shown).is_some() {
-            let message = format!("the instance has another address by now, {shown}, that is somebody's");
-            return Err(Error::new(Class::Conflict, message));
-        }
+) -> Result<Permit, Error> {
+    let shown = model::nat_ip(config);
+    let ips: Vec<String> = shown.into_iter().chain([address]).map(|ip| ip.to_string()).collect();
+    let addresses = gcp.addresses(&ips, call.deadline).await?;
+    let unsure = !addresses.unreachable.is_empty();
+    let conflict = |message: String| Err(Error::new(Class::Conflict, message));
+    if let Some(shown) = shown.filter(|shown| unsure || read::find(&addresses, *shown).is_some()) {
+        return conflict(format!("the instance has another address by now, {shown}, that is somebody's"));
     }
+    let Some(ours) = read::find(&addresses, address) else {
+        return conflict(format!("project {} has no address {address} any more", gcp.project()));
+    };
+    let ask = grants::ask(gcp, place, instance, ours, call.deadline);
+    let permit = gcp.room.permit(place, &grants::subnet(instance), call.deadline, ask).await?;
     let interface = model::interface(instance).and_then(|interface| interface.name.clone());
     let interface = interface.unwrap_or_else(|| model::INTERFACE.to_owned());
     let name = config.name.as_deref().unwrap_or(OWN);
     gcp.delete(place, &interface, name, names::marked_request_id(step, "make room"), call).await?;
-    Ok(true)
+    Ok(permit)
 }
 
 /// Detaches an address, if it is still attached by the access config that the token names.

@@ -20,6 +20,7 @@ mod credentials;
 mod gcp;
 mod moto;
 mod permissions;
+mod room;
 
 use cases::{fences, histories, limits, reads, writes};
 use cloud::Cloud;
@@ -106,6 +107,7 @@ fn suite(clouds: &[Cloud], by: &'static str) -> Vec<Trial> {
         fences::a_lost_reply_and_a_new_process_with_the_same_key,
         fences::a_reset_before_the_effect_is_tried_again,
         fences::a_detach_whose_reply_was_lost_is_done,
+        fences::a_connection_that_is_closed_without_a_reply_says_nothing,
         fences::reads_that_lag_steal_nothing,
         fences::a_hung_call_ends_with_its_deadline,
         fences::somebody_writes_between_our_read_and_our_write,
@@ -114,6 +116,7 @@ fn suite(clouds: &[Cloud], by: &'static str) -> Vec<Trial> {
         limits::a_throttled_write_waits_for_its_turn,
         limits::expired_credentials_are_denied_and_renewed_ones_work,
         limits::errors_carry_a_request_id_and_no_secret,
+        limits::equal_refusals_have_equal_messages,
         limits::every_call_is_metered,
         permissions::the_documented_role_is_enough_and_nothing_in_it_too_much,
         calls::every_operation_does_the_documented_calls,
@@ -169,6 +172,13 @@ fn own() -> Vec<Trial> {
         gcp::an_instance_that_is_busy_is_a_conflict,
         gcp::a_name_that_nothing_has_removes_nothing,
         gcp::links_may_name_either_host,
+        room::a_missing_permission_takes_no_nodes_address,
+        room::a_policy_leaves_one_node_bare_at_most_and_says_which,
+        room::a_policy_leaves_one_node_bare_however_many_are_tried_at_once,
+        room::a_refusal_that_was_not_foreseen_is_the_last_for_a_while,
+        room::rights_that_are_withdrawn_cost_one_node_its_address_at_most,
+        room::a_node_without_an_address_needs_no_room_and_is_always_tried,
+        room::an_address_that_is_not_there_any_more_costs_no_node_its_own,
         credentials::gke_workload_identity_is_renewed,
         credentials::a_key_file_that_was_replaced_is_read_again,
     ];

@@ -32,7 +32,7 @@ const NO_IAM: &str = "moto has no roles for this";
 const TWO_ON_ONE: &str = "moto puts two addresses on one private address (dev/sim/truth/moto_differences.py)";
 
 /// Every other case, and why not.
-pub const NOT_PLAYED: [(&str, &str); 32] = [
+pub const NOT_PLAYED: [(&str, &str); 34] = [
     ("histories::random_histories_rob_nobody", NO_FAULTS),
     (
         "reads::a_holder_is_named_as_the_node_is",
@@ -67,6 +67,7 @@ pub const NOT_PLAYED: [(&str, &str); 32] = [
     ("fences::a_lost_reply_and_a_new_process_with_the_same_key", NO_FAULTS),
     ("fences::a_reset_before_the_effect_is_tried_again", NO_FAULTS),
     ("fences::a_detach_whose_reply_was_lost_is_done", NO_FAULTS),
+    ("fences::a_connection_that_is_closed_without_a_reply_says_nothing", NO_FAULTS),
     ("fences::reads_that_lag_steal_nothing", NO_FAULTS),
     ("fences::a_hung_call_ends_with_its_deadline", NO_FAULTS),
     ("fences::somebody_writes_between_our_read_and_our_write", NO_FAULTS),
@@ -74,6 +75,7 @@ pub const NOT_PLAYED: [(&str, &str); 32] = [
     ("limits::a_throttled_write_waits_for_its_turn", NO_FAULTS),
     ("limits::expired_credentials_are_denied_and_renewed_ones_work", NO_FAULTS),
     ("limits::errors_carry_a_request_id_and_no_secret", NO_FAULTS),
+    ("limits::equal_refusals_have_equal_messages", NO_FAULTS),
     ("limits::every_call_is_metered", NO_COUNT),
     ("permissions::the_documented_role_is_enough_and_nothing_in_it_too_much", NO_IAM),
     ("calls::every_operation_does_the_documented_calls", NO_COUNT),

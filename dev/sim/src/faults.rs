@@ -27,6 +27,8 @@ pub enum Fault {
     },
     /// The call has its effect, but its reply never arrives.
     LostReply,
+    /// The call has its effect, and the connection is closed in good order without a reply.
+    HangUp,
     /// The connection is reset before the call has any effect.
     Reset,
     /// The cloud says that it is called too often, in its own way.
@@ -224,6 +226,7 @@ impl Fault {
             Self::Delay { .. } => "delay",
             Self::Error { .. } => "error",
             Self::LostReply => "lost_reply",
+            Self::HangUp => "hang_up",
             Self::Reset => "reset",
             Self::Throttle { .. } => "throttle",
             Self::Lag { .. } => "lag",

@@ -46,7 +46,7 @@ pub use changes::{Change, ChangeError};
 pub use exchange::Exchange;
 pub use faults::{Fault, On, Rule};
 pub use limits::{Bucket, Buckets, Limits};
-pub use log::{Event, Hold, HoldChange, Kind, Snapshot};
+pub use log::{About, Event, Hold, HoldChange, Kind, OwnChange, Purpose, Snapshot};
 pub use model::operations::Pace;
 pub use model::things::{Cloud, InstanceState};
 pub use permissions::Roles;

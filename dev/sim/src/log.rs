@@ -54,9 +54,66 @@ pub struct Event {
     /// The faults of the script that played a part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
+    /// What a mutating call was meant to do, whether it was refused or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<About>,
     /// Reserved addresses that changed hands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<HoldChange>,
+    /// Instances that lost or got a public address of the cloud's choice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<OwnChange>,
+}
+
+/// What a mutating call is meant to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// Puts a reserved address on an instance.
+    Attach,
+    /// Takes a reserved address off an instance.
+    Detach,
+    /// Gives an instance a public address of the cloud's choice.
+    GiveOwn,
+    /// Takes that address away.
+    TakeOwn,
+    /// Reserves an address.
+    Reserve,
+    /// Gives a reserved address back to the cloud, for good.
+    Release,
+    /// Anything else, or nothing at all.
+    Other,
+}
+
+/// A mutating call by what it is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// What it is meant to do.
+    pub purpose: Purpose,
+    /// The reserved address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// Provider ID of the instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+}
+
+impl About {
+    /// A call about an address and an instance, as far as there are such.
+    pub fn new(purpose: Purpose, address: Option<IpAddr>, instance: Option<String>) -> Self {
+        Self { purpose, address, instance }
+    }
+}
+
+/// An instance's address of the cloud's choice changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnChange {
+    /// Provider ID of the instance.
+    pub instance: String,
+    /// The one that it had.
+    pub before: Option<IpAddr>,
+    /// The one that it has.
+    pub after: Option<IpAddr>,
 }
 
 /// A reserved address in somebody's hands.
@@ -106,6 +163,7 @@ pub struct Log {
     changes: Vec<(u64, HoldChange)>,
     /// Changes that belong to the event that is being made.
     noted: Vec<HoldChange>,
+    noted_own: Vec<OwnChange>,
 }
 
 impl Log {
@@ -113,6 +171,7 @@ impl Log {
     pub fn begin(&mut self, holds: Vec<Hold>) {
         self.start = holds.into_iter().map(|hold| (hold.ip, hold)).collect();
         self.noted.clear();
+        self.noted_own.clear();
     }
 
     /// Numbers events on from those of another log, so that nobody who counts is confused.
@@ -125,6 +184,11 @@ impl Log {
         if change.before != change.after {
             self.noted.push(change);
         }
+    }
+
+    /// Notes that an instance's address of the cloud's choice changes in the event that comes next.
+    pub fn note_own(&mut self, change: OwnChange) {
+        self.noted_own.push(change);
     }
 
     /// An event with nothing but the plain facts in it.
@@ -142,7 +206,9 @@ impl Log {
             status: None,
             code: None,
             faults: Vec::new(),
+            about: None,
             changes: Vec::new(),
+            own: Vec::new(),
         }
     }
 
@@ -151,6 +217,7 @@ impl Log {
         self.last += 1;
         event.seq = self.last;
         event.changes = std::mem::take(&mut self.noted);
+        event.own = std::mem::take(&mut self.noted_own);
         let changes = event.changes.iter().cloned();
         self.changes.extend(changes.map(|change| (self.last, change)));
         if self.events.len() == KEPT {

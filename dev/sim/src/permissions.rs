@@ -51,7 +51,8 @@ impl Roles {
         needs.iter().find(|need| !self.allows(cloud, &need.permission))
     }
 
-    fn allows(&self, cloud: Cloud, permission: &str) -> bool {
+    /// Whether the role has a permission.
+    pub fn allows(&self, cloud: Cloud, permission: &str) -> bool {
         if self.withheld.iter().any(|pattern| matches(pattern, permission)) {
             return false;
         }

@@ -4,7 +4,7 @@ use crate::exchange::Exchange;
 use crate::faults::{Call, Fault};
 use crate::http::{ApiError, HttpRequest, Reply};
 use crate::limits::TooMany;
-use crate::log::{Kind, Log};
+use crate::log::{About, Kind, Log};
 use crate::model::State;
 use crate::model::operations::{Failure, Pace};
 use crate::model::table::Seen;
@@ -36,6 +36,8 @@ pub trait Api: Send + Sync + 'static {
     fn throttled(too_many: TooMany, state: &State) -> ApiError;
     /// An error of the vendor's by its code.
     fn error(code: &str, message: Option<&str>, status: Option<u16>) -> ApiError;
+    /// What a mutating request is meant to do to whom, by what is there before it.
+    fn about(request: &Self::Request, state: &State) -> About;
     /// Does what was asked.
     fn answer(request: Self::Request, context: &mut Context) -> Result<Reply, ApiError>;
     /// Writes an error as the vendor does.
@@ -91,6 +93,8 @@ pub enum Outcome {
     Reply(Reply),
     /// The connection is reset instead.
     Reset,
+    /// The connection is closed in good order instead.
+    HangUp,
     /// Nothing is sent, ever.
     Silence,
 }
@@ -115,10 +119,12 @@ pub async fn handle<A: Api>(shared: &Shared, http: &HttpRequest) -> Outcome {
     let mut state = shared.lock();
     state.settle();
     let outcome = if !reachable {
-        log(&mut state, &call, None, None, &["unreachable"]);
+        let about = about::<A>(&state, &call, &request);
+        log(&mut state, &call, about, None, None, &["unreachable"]);
         Outcome::Silence
     } else if faults.contains(&Fault::Reset) {
-        log(&mut state, &call, None, None, &["reset"]);
+        let about = about::<A>(&state, &call, &request);
+        log(&mut state, &call, about, None, None, &["reset"]);
         Outcome::Reset
     } else {
         perform::<A>(&mut state, http, &call, request, &faults)
@@ -149,6 +155,10 @@ fn describe<A: Api>(http: &HttpRequest) -> (Call, Result<A::Request, ApiError>) 
     }
 }
 
+fn about<A: Api>(state: &State, call: &Call, request: &Result<A::Request, ApiError>) -> Option<About> {
+    request.as_ref().ok().filter(|_| call.mutating).map(|request| A::about(request, state))
+}
+
 /// Has a call take effect, writes it down, and loses its reply if the script says so.
 fn perform<A: Api>(
     state: &mut State,
@@ -158,17 +168,23 @@ fn perform<A: Api>(
     faults: &[Fault],
 ) -> Outcome {
     outside_changes(state, call.cloud, faults, false);
+    let about = about::<A>(state, call, &request);
     let result = request
         .and_then(|request| admit::<A>(state, call, &request, faults).map(|()| request))
         .and_then(|request| A::answer(request, &mut context(state, http, call, faults)));
     let code = result.as_ref().err().map(|error| error.code.clone());
     let reply = result.unwrap_or_else(|error| A::write_error(&error, state.next_uid()));
-    let lost = faults.contains(&Fault::LostReply);
+    let hung_up = faults.contains(&Fault::HangUp);
+    let lost = hung_up || faults.contains(&Fault::LostReply);
     let names: Vec<&str> = faults.iter().map(Fault::name).collect();
-    log(state, call, (!lost).then_some(reply.status), code, &names);
+    log(state, call, about, (!lost).then_some(reply.status), code, &names);
     outside_changes(state, call.cloud, faults, true);
     record(state, http, call, &reply);
-    if lost { Outcome::Reset } else { Outcome::Reply(reply) }
+    match lost {
+        _ if hung_up => Outcome::HangUp,
+        true => Outcome::Reset,
+        false => Outcome::Reply(reply),
+    }
 }
 
 /// Refuses a call that the script, the limits or the role do not let through.
@@ -245,11 +261,19 @@ fn outside_changes(state: &mut State, cloud: Cloud, faults: &[Fault], after_effe
     }
 }
 
-fn log(state: &mut State, call: &Call, status: Option<u16>, code: Option<String>, faults: &[&str]) {
+fn log(
+    state: &mut State,
+    call: &Call,
+    about: Option<About>,
+    status: Option<u16>,
+    code: Option<String>,
+    faults: &[&str],
+) {
     let mut event = Log::event(state.now(), Kind::Call, call.cloud, &call.action, &call.target);
     event.caller.clone_from(&call.caller);
     event.user_agent.clone_from(&call.user_agent);
     event.mutating = call.mutating;
+    event.about = about;
     event.status = status;
     event.code = code;
     event.faults = faults.iter().map(|&name| name.to_owned()).collect();

@@ -15,10 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
-/// A connection that is to be reset; no request on it is answered any more.
-#[derive(Debug, thiserror::Error)]
-#[error("the script resets this connection")]
-struct Broken;
+/// A connection that is to end; no request on it is answered any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum Broken {
+    #[error("the script resets this connection")]
+    Reset,
+    #[error("the script closes this connection")]
+    HungUp,
+}
 
 /// Serves requests on a listener until the task is dropped.
 pub async fn serve<H, F>(listener: TcpListener, handler: H)
@@ -51,21 +55,27 @@ where
     let service = service_fn(move |request: Request<Incoming>| {
         let handler = Arc::clone(&handler);
         Box::pin(async move {
-            let request = read(request, local).await.map_err(|_| Broken)?;
+            let request = read(request, local).await.map_err(|_| Broken::Reset)?;
             match handler(request).await {
-                Outcome::Reply(reply) => write(reply).map_err(|_| Broken),
-                Outcome::Reset => Err(Broken),
+                Outcome::Reply(reply) => write(reply).map_err(|_| Broken::Reset),
+                Outcome::Reset => Err(Broken::Reset),
+                Outcome::HangUp => Err(Broken::HungUp),
                 Outcome::Silence => std::future::pending().await,
             }
         })
     });
     let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     let ended = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
-    if ended.is_err() {
+    if ended.is_err_and(|error| !is_hung_up(&error)) {
         // Without lingering, closing sends a reset: the caller cannot know how far its request came.
         let stream = connection.into_parts().io.into_inner();
         let _ = stream.set_zero_linger();
     }
+}
+
+fn is_hung_up(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error);
+    cause.and_then(|cause| cause.downcast_ref()) == Some(&Broken::HungUp)
 }
 
 async fn read(request: Request<Incoming>, local: SocketAddr) -> Result<HttpRequest, hyper::Error> {

@@ -157,6 +157,29 @@ pub async fn a_detach_whose_reply_was_lost_is_done(cloud: Cloud) {
     assert_eq!(bed.holder(1).await, None);
 }
 
+pub async fn a_connection_that_is_closed_without_a_reply_says_nothing(cloud: Cloud) {
+    let bed = Bed::new(cloud).await;
+    ends_by_itself(&bed);
+    let free = bed.free_token(1).await;
+    bed.once(bed.words().attach, Fault::HangUp);
+    let since = bed.last_event();
+    let closed = bed.provider.attach(ip(1), &bed.node(1), &free, &call("k")).await.unwrap_err();
+    let hung_up = bed.calls(since).iter().filter(|event| event.faults == ["hang_up"]).count();
+    assert_eq!(hung_up, 1, "the fault happened");
+    assert_eq!(closed.class, Class::Transient, "{closed}");
+    assert!(!closed.message.contains("credentials") && !closed.message.contains("not sent"), "{closed}");
+    let mut attached = bed.provider.attach(ip(1), &bed.node(1), &free, &call("k")).await;
+    for _ in 0..20 {
+        if attached.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        attached = bed.provider.attach(ip(1), &bed.node(1), &free, &call("k")).await;
+    }
+    attached.unwrap();
+    bed.assert_on(1, 1).await;
+}
+
 pub async fn reads_that_lag_steal_nothing(cloud: Cloud) {
     let bed = Bed::new(cloud).await;
     let free = bed.free_token(1).await;

@@ -88,6 +88,51 @@ pub async fn errors_carry_a_request_id_and_no_secret(cloud: Cloud) {
     assert!(!format!("{:?} {:?}", bed.provider, bed.clouds).contains(SECRET));
 }
 
+/// What ends up in a status is written whenever it changes, so that equal causes must have equal messages.
+pub async fn equal_refusals_have_equal_messages(cloud: Cloud) {
+    let internal = match cloud {
+        Cloud::Gcp => "internalError",
+        Cloud::Aws => "InternalError",
+        Cloud::Azure => "InternalServerError",
+    };
+    let withheld = match cloud {
+        Cloud::Gcp => "compute.addresses.use",
+        Cloud::Aws => "ec2:AssociateAddress",
+        Cloud::Azure => "Microsoft.Network/networkInterfaces/write",
+    };
+    let bed = Bed::new(cloud).await;
+    let free = bed.free_token(1).await;
+    let faults = [
+        error(internal),
+        error(bed.words().expired),
+        Fault::Withhold { permission: withheld.to_owned() },
+        Fault::Reset,
+        Fault::HangUp,
+    ];
+    for fault in faults {
+        let since = bed.last_event();
+        let mut said = Vec::new();
+        for key in ["first", "second"] {
+            let key = format!("{key} {}", fault.name());
+            bed.once(bed.words().attach, fault.clone());
+            let refused = bed.restarted().attach(ip(1), &bed.node(2), &free, &call(&key)).await.unwrap_err();
+            said.push(refused.message);
+        }
+        let struck = bed.calls(since).iter().filter(|event| event.faults == [fault.name()]).count();
+        assert_eq!(struck, 2, "the fault happened");
+        assert_eq!(said[0], said[1]);
+    }
+    let mut said = Vec::new();
+    for seconds in [2.0, 7.0] {
+        bed.once(bed.words().list, Fault::Throttle { seconds: Some(seconds) });
+        let reading = bed.restarted().read(&bed.ask(), within(20)).await;
+        let AddressState::Unknown(refused) = &reading.addresses[&ip(1)] else { panic!("{reading:?}") };
+        assert_eq!(refused.class, Class::Throttled, "{refused}");
+        said.push(refused.message.clone());
+    }
+    assert_eq!(said[0], said[1], "how long to wait is data");
+}
+
 pub async fn every_call_is_metered(cloud: Cloud) {
     let bed = Bed::new(cloud).await;
     bed.attach(1, 1, "k").await.unwrap();

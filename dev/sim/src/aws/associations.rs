@@ -5,6 +5,7 @@ use super::errors::{ASSOCIATION, INSTANCE, INTERFACE, error, no_such};
 use super::params::Params;
 use super::{Call, success};
 use crate::http::{ApiError, Reply};
+use crate::log::{About, Purpose};
 use crate::model::State;
 use crate::model::things::{Address, Binding, Cloud, Holder, InstanceState, Interface};
 use crate::pipeline::Context;
@@ -12,6 +13,33 @@ use crate::settings::Repeated;
 use crate::world::association_id;
 
 const AWS: Cloud = Cloud::Aws;
+
+/// What a call is meant to do.
+pub fn about(call: &Call, state: &State) -> About {
+    let params = &call.params;
+    let named = named(state, params).ok().map(|(_, address)| address);
+    let ip = named.map(|address| address.ip);
+    match call.action {
+        "AssociateAddress" => {
+            let of_interface = params.get("NetworkInterfaceId").and_then(|id| state.provider_id_of(AWS, id));
+            let instances = &state.cloud(AWS).instances;
+            let by_id = params.get("InstanceId").and_then(|id| instances.get(id));
+            let instance = of_interface.or_else(|| by_id.map(|instance| instance.provider_id.clone()));
+            About::new(Purpose::Attach, ip, instance)
+        }
+        "DisassociateAddress" => {
+            let id = params.get("AssociationId").map(str::to_owned).or_else(|| binding_of(named?));
+            let mut all = state.cloud(AWS).addresses.all(None);
+            let held = all.find(|(_, address)| id.is_some() && binding_of(address) == id);
+            let held = held.and_then(|(_, address)| state.holds_of(AWS, address));
+            let (ip, holder) = held.map(|hold| (hold.ip, hold.holder)).unzip();
+            About::new(Purpose::Detach, ip, holder)
+        }
+        "AllocateAddress" => About::new(Purpose::Reserve, None, None),
+        "ReleaseAddress" => About::new(Purpose::Release, ip, None),
+        _ => About::new(Purpose::Other, None, None),
+    }
+}
 
 /// `AssociateAddress`.
 pub fn associate(context: &mut Context, call: &Call) -> Result<Reply, ApiError> {

@@ -60,13 +60,17 @@ pub fn missing(name: &str) -> ApiError {
     error("MissingParameter", format!("The request must contain the parameter {name}"))
 }
 
-/// Writes an error.
+/// Writes an error. Those of the cloud's own making name the request, which is another one each time.
 pub fn write(error: &ApiError, request_id: u64) -> Reply {
+    let message = match error.status {
+        500..=599 => format!("{} (Request ID: {})", error.message, guid(request_id)),
+        _ => error.message.clone(),
+    };
     let mut xml = Xml::default();
     xml.node("Response", |xml| {
         xml.node("Errors", |xml| {
             xml.node("Error", |xml| {
-                xml.leaf("Code", &error.code).leaf("Message", &error.message);
+                xml.leaf("Code", &error.code).leaf("Message", &message);
             });
         });
         xml.leaf("RequestID", guid(request_id));

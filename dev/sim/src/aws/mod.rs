@@ -14,6 +14,7 @@ mod xml;
 use crate::faults;
 use crate::http::{ApiError, HttpRequest, Reply};
 use crate::limits::TooMany;
+use crate::log::About;
 use crate::model::State;
 use crate::model::operations::guid;
 use crate::model::things::Cloud;
@@ -125,6 +126,10 @@ impl Api for Aws {
     fn error(code: &str, message: Option<&str>, status: Option<u16>) -> ApiError {
         let (known, words) = errors::by_code(code);
         ApiError::new(status.unwrap_or(known), code, message.unwrap_or(words))
+    }
+
+    fn about(request: &Call, state: &State) -> About {
+        associations::about(request, state)
     }
 
     fn answer(request: Call, context: &mut Context) -> Result<Reply, ApiError> {

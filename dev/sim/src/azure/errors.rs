@@ -1,6 +1,7 @@
 //! Errors as the Azure Resource Manager writes them.
 
 use crate::http::{ApiError, Reply};
+use crate::model::operations::guid;
 use serde_json::json;
 
 /// Status and message of an error by its code.
@@ -59,9 +60,13 @@ pub fn in_use(config: &str, address: &str, holder: &str) -> ApiError {
     error("PublicIPAddressInUse", message)
 }
 
-/// Writes an error.
-pub fn write(error: &ApiError) -> Reply {
-    let body = json!({ "error": { "code": error.code, "message": error.message, "details": [] } });
+/// Writes an error. Those of the cloud's own making name the request, which is another one each time.
+pub fn write(error: &ApiError, request_id: u64) -> Reply {
+    let message = match error.status {
+        500..=599 => format!("{} Correlation id: '{}'.", error.message, guid(request_id)),
+        _ => error.message.clone(),
+    };
+    let body = json!({ "error": { "code": error.code, "message": message, "details": [] } });
     let mut reply = Reply::json(error.status, &body);
     reply.headers.clone_from(&error.headers);
     reply

@@ -1,8 +1,10 @@
 //! Writes of interfaces: a PUT replaces the whole interface, and what it leaves out is reset.
 
+use super::decode::Request;
 use super::errors::{error, in_use, not_found};
 use super::write;
 use crate::http::{ApiError, Reply};
+use crate::log::{About, Purpose};
 use crate::model::State;
 use crate::model::operations::{Effect, Failure, Order, guid};
 use crate::model::things::{Binding, Cloud, Draft, Interface, Provisioning, Slot};
@@ -46,6 +48,29 @@ pub struct Put<'a> {
     pub if_match: Option<&'a str>,
     /// The version of the API.
     pub api_version: &'a str,
+}
+
+/// What a request is meant to do: the references that a write adds or takes away tell it.
+pub fn about(request: &Request, state: &State) -> About {
+    let Request::PutInterface { id, body, .. } = request else {
+        return About::new(Purpose::Other, None, None);
+    };
+    let key = id.to_lowercase();
+    let configs = body["properties"]["ipConfigurations"].as_array().into_iter().flatten();
+    let wanted: HashSet<String> = configs
+        .filter_map(|config| config["properties"]["publicIPAddress"]["id"].as_str())
+        .map(str::to_lowercase)
+        .collect();
+    let slots = state.cloud(AZURE).interfaces.get(&key).map_or(&[][..], |row| row.slots.as_slice());
+    let held: HashSet<String> =
+        slots.iter().filter_map(|slot| slot.binding.as_ref()?.reserved.clone()).collect();
+    let ip = |key: &String| state.cloud(AZURE).addresses.get(key).map(|address| address.ip);
+    let instance = state.provider_id_of(AZURE, &key);
+    match (wanted.difference(&held).next(), held.difference(&wanted).next()) {
+        (Some(added), _) => About::new(Purpose::Attach, ip(added), instance),
+        (None, Some(gone)) => About::new(Purpose::Detach, ip(gone), instance),
+        (None, None) => About::new(Purpose::Other, None, instance),
+    }
 }
 
 /// Writes an interface, or makes it if there is none.

@@ -12,6 +12,7 @@ mod write;
 use crate::faults::Call;
 use crate::http::{ApiError, HttpRequest, Reply};
 use crate::limits::TooMany;
+use crate::log::About;
 use crate::model::State;
 use crate::model::operations::{Operation, Status};
 use crate::model::table::Table;
@@ -94,6 +95,10 @@ impl Api for Azure {
         if error.status == 429 { error.header("retry-after", "1") } else { error }
     }
 
+    fn about(request: &Request, state: &State) -> About {
+        interfaces::about(request, state)
+    }
+
     fn answer(request: Request, context: &mut Context) -> Result<Reply, ApiError> {
         match request {
             Request::List { kind, page } => Ok(list(context, kind, &page)),
@@ -123,8 +128,8 @@ impl Api for Azure {
         }
     }
 
-    fn write_error(error: &ApiError, _: u64) -> Reply {
-        errors::write(error)
+    fn write_error(error: &ApiError, request_id: u64) -> Reply {
+        errors::write(error, request_id)
     }
 }
 

@@ -1,10 +1,11 @@
 //! External addresses of interfaces: `addAccessConfig`, `deleteAccessConfig`, `updateNetworkInterface`.
 
-use super::decode::Target;
+use super::decode::{Request, Target};
 use super::errors::{error, invalid, not_found};
 use super::links::{fingerprint, project};
 use super::operations;
 use crate::http::{ApiError, Reply};
+use crate::log::{About, Purpose};
 use crate::model::State;
 use crate::model::operations::{Effect, Failure, Order};
 use crate::model::things::{Address, Binding, Cloud, Instance};
@@ -22,6 +23,37 @@ struct Wanted {
     /// None: an address of the cloud's choice.
     ip: Option<IpAddr>,
     tier: String,
+}
+
+/// What a request is meant to do. A name that nothing has is about no address.
+pub fn about(request: &Request, state: &State) -> About {
+    match request {
+        Request::AddAccessConfig { target, config } => {
+            let ip = config["natIP"].as_str().and_then(|text| text.parse().ok());
+            let purpose = if ip.is_some() { Purpose::Attach } else { Purpose::GiveOwn };
+            About::new(purpose, ip, provider_id(&target.instance))
+        }
+        Request::DeleteAccessConfig { target, config } => {
+            let slot = state.slot(GCP, &format!("{}/{}", target.instance, target.interface), 0);
+            let binding = slot.and_then(|slot| slot.binding.as_ref()).filter(|found| found.id == *config);
+            let own = binding.is_some_and(|binding| binding.reserved.is_none());
+            let reserved = binding.filter(|_| !own).and_then(|binding| binding.ip);
+            let purpose = if own { Purpose::TakeOwn } else { Purpose::Detach };
+            About::new(purpose, reserved, provider_id(&target.instance))
+        }
+        _ => About::new(Purpose::Other, None, None),
+    }
+}
+
+/// The provider ID of an instance by its key, whether it is there or not.
+fn provider_id(key: &str) -> Option<String> {
+    let parts: Vec<&str> = key.split('/').collect();
+    match parts.as_slice() {
+        ["projects", project, "zones", zone, "instances", name] => {
+            Some(format!("gce://{project}/{zone}/{name}"))
+        }
+        _ => None,
+    }
 }
 
 /// Gives an interface an external address.

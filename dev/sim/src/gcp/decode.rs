@@ -32,6 +32,8 @@ pub enum Request {
     UpdateInterface { target: Target, patch: Value },
     /// Operations of a zone.
     ListOperations { zone: String, page: Page },
+    /// Which of some permissions the caller has on a thing.
+    TestPermissions { key: String, kind: &'static str, permissions: Vec<String> },
     /// The state of an operation; `wait` takes its time.
     GetOperation { zone: String, name: String, wait: bool },
 }
@@ -74,6 +76,7 @@ pub fn decode(http: &HttpRequest) -> Result<Decoded<Request>, ApiError> {
         ("POST", ["zones", place, "operations", name, "wait"]) => {
             ("zoneOperations.wait", operation(zone(place), name, true))
         }
+        ("POST", [place, _, kind, _, "testIamPermissions"]) => test_permissions(http, place, kind)?,
         (method, ["zones", place, "instances", name, verb]) => {
             return change(http, method, &zone(place), name, verb);
         }
@@ -128,6 +131,26 @@ fn list_addresses(scope: String, page: Page) -> Request {
 fn operation(zone: String, name: &str, wait: bool) -> Request {
     let name = name.to_owned();
     Request::GetOperation { zone, name, wait }
+}
+
+/// Makes sense of a question for permissions; their kind is that of the thing.
+fn test_permissions(
+    http: &HttpRequest,
+    place: &str,
+    kind: &str,
+) -> Result<(&'static str, Request), ApiError> {
+    let (action, kind) = match (place, kind) {
+        ("zones", "instances") => ("instances.testIamPermissions", "instances"),
+        ("regions", "addresses") => ("addresses.testIamPermissions", "addresses"),
+        ("regions", "subnetworks") => ("subnetworks.testIamPermissions", "subnetworks"),
+        _ => return Err(not_found(&http.path)),
+    };
+    let segments = http.segments();
+    let key = segments[2..segments.len() - 1].join("/");
+    let asked = body(http)?;
+    let permissions = asked["permissions"].as_array().into_iter().flatten();
+    let permissions = permissions.filter_map(|one| one.as_str().map(str::to_owned)).collect();
+    Ok((action, Request::TestPermissions { key, kind, permissions }))
 }
 
 fn change(

@@ -54,16 +54,23 @@ pub fn rate_limited(project: &str) -> ApiError {
     refused
 }
 
-/// Writes an error.
-pub fn write(error: &ApiError) -> Reply {
+/// Writes an error. Internal ones carry a code that is another one each time.
+pub fn write(error: &ApiError, request_id: u64) -> Reply {
+    let message = match error.code.as_str() {
+        "internalError" => {
+            let code = request_id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2;
+            format!("{}. Please try again or contact Google Support. (Code: '-{code}')", error.message)
+        }
+        _ => error.message.clone(),
+    };
     let domain = match error.code.as_str() {
         "rateLimitExceeded" | "quotaExceeded" => "usageLimits",
         _ => "global",
     };
     let mut body = json!({
         "code": error.status,
-        "message": error.message,
-        "errors": [{ "message": error.message, "domain": domain, "reason": error.code }],
+        "message": message,
+        "errors": [{ "message": message, "domain": domain, "reason": error.code }],
     });
     if let Some(details) = &error.details {
         body["details"] = details.clone();

@@ -12,11 +12,13 @@ mod filter;
 mod instances;
 mod links;
 mod operations;
+mod permissions;
 
 use crate::clock::Clock;
 use crate::faults::Call;
 use crate::http::{ApiError, HttpRequest, Reply};
 use crate::limits::TooMany;
+use crate::log::About;
 use crate::model::State;
 use crate::model::operations::Operation;
 use crate::model::things::Cloud;
@@ -75,6 +77,8 @@ impl Api for Gcp {
             Request::UpdateInterface { target, .. } => {
                 vec![Need::new("compute.instances.updateNetworkInterface", &target.instance)]
             }
+            // Whoever may see a thing may ask what he may do with it.
+            Request::TestPermissions { .. } => Vec::new(),
             Request::ListOperations { zone, .. } => vec![Need::new("compute.zoneOperations.list", zone)],
             Request::GetOperation { zone, name, .. } => {
                 vec![Need::new("compute.zoneOperations.get", format!("{zone}/operations/{name}"))]
@@ -99,6 +103,10 @@ impl Api for Gcp {
         }
     }
 
+    fn about(request: &Request, state: &State) -> About {
+        access_configs::about(request, state)
+    }
+
     fn answer(request: Request, context: &mut Context) -> Result<Reply, ApiError> {
         match request {
             Request::GetProject { project } => Ok(write_project(context.state, &project)),
@@ -115,13 +123,16 @@ impl Api for Gcp {
             Request::UpdateInterface { target, patch } => {
                 access_configs::update_interface(context, &target, &patch)
             }
+            Request::TestPermissions { key, kind, permissions } => {
+                permissions::test(context, &key, kind, &permissions)
+            }
             Request::ListOperations { zone, page } => Ok(operations::list(context, &zone, &page)),
             Request::GetOperation { zone, name, .. } => operations::get(context, &zone, &name),
         }
     }
 
-    fn write_error(error: &ApiError, _: u64) -> Reply {
-        errors::write(error)
+    fn write_error(error: &ApiError, request_id: u64) -> Reply {
+        errors::write(error, request_id)
     }
 }
 

@@ -66,7 +66,7 @@ fn values(body: &Value, field: &str) -> Values<'static> {
 fn reply(state: &State, name: &str) -> Reply {
     match state.operations.get(name) {
         Some(operation) => Reply::json(200, &write(state, operation)),
-        None => super::errors::write(&not_found(name)),
+        None => super::errors::write(&not_found(name), 0),
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::State;
 use super::things::{Address, Binding, Cloud, Holder, Slot};
-use crate::log::HoldChange;
+use crate::log::{HoldChange, OwnChange};
+use std::net::IpAddr;
 
 impl State {
     /// Adds a reserved address that nobody holds yet.
@@ -32,6 +33,9 @@ impl State {
         let now = self.now();
         let reserved = binding.reserved.clone();
         let id = binding.id.clone();
+        if reserved.is_none() {
+            self.note_own(cloud, interface, None, binding.ip);
+        }
         self.cloud_mut(cloud).interfaces.edit(interface, now, |row| {
             row.version += 1;
             if let Some(slot) = row.slots.get_mut(slot) {
@@ -50,6 +54,8 @@ impl State {
         let binding = self.slot(cloud, interface, slot)?.binding.clone()?;
         if let Some(address) = &binding.reserved {
             self.set_holder(cloud, address, None);
+        } else {
+            self.note_own(cloud, interface, binding.ip, None);
         }
         self.cloud_mut(cloud).interfaces.edit(interface, now, |row| {
             row.version += 1;
@@ -58,6 +64,19 @@ impl State {
             }
         });
         Some(binding)
+    }
+
+    fn note_own(&mut self, cloud: Cloud, interface: &str, before: Option<IpAddr>, after: Option<IpAddr>) {
+        if let Some(instance) = self.provider_id_of(cloud, interface) {
+            self.log.note_own(OwnChange { instance, before, after });
+        }
+    }
+
+    /// The provider ID of the instance that an interface belongs to.
+    pub fn provider_id_of(&self, cloud: Cloud, interface: &str) -> Option<String> {
+        let inventory = self.cloud(cloud);
+        let instance = inventory.interfaces.get(interface)?.instance.as_deref()?;
+        inventory.instances.get(instance).map(|instance| instance.provider_id.clone())
     }
 
     /// Says who holds a reserved address.

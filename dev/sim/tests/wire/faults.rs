@@ -90,6 +90,23 @@ async fn a_reply_is_lost_after_the_effect_in_every_cloud() {
 }
 
 #[tokio::test]
+async fn a_hang_up_comes_after_the_effect_and_is_no_reset() {
+    let bed = bare().await;
+    let (allocation, eni) = (bed.allocation(AWS_FREE).await, bed.eni(I_1).await);
+    bed.sim.fault(Rule::once(on(Cloud::Aws, "AssociateAddress"), Fault::HangUp));
+    let params = [("AllocationId", allocation.as_str()), ("NetworkInterfaceId", eni.as_str())];
+    let error = bed.try_send(bed.aws_request("AssociateAddress", &params)).await.expect_err("an answer");
+    let mut causes = format!("{error}");
+    let mut next = std::error::Error::source(&error);
+    while let Some(cause) = next {
+        causes = format!("{causes}: {cause}");
+        next = cause.source();
+    }
+    assert!(causes.contains("closed before message completed") && !causes.contains("reset"), "{causes}");
+    assert_eq!(bed.holder(AWS_FREE).as_deref(), Some(AWS_1));
+}
+
+#[tokio::test]
 async fn a_reset_comes_before_any_effect() {
     let bed = bare().await;
     bed.sim.fault(Rule::once(on(Cloud::Gcp, "instances.addAccessConfig"), Fault::Reset));

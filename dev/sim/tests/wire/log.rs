@@ -3,7 +3,7 @@
 use crate::kit::{AWS_1, AWS_2, Bed, GCP_1, I_1, azure_node, ip, small_world};
 use reqwest::Method;
 use serde_json::json;
-use sim::{Cloud, Kind};
+use sim::{Cloud, Kind, Purpose};
 use std::time::Duration;
 
 #[tokio::test]
@@ -127,4 +127,53 @@ async fn recorded_exchanges_are_what_went_over_the_wire() {
     assert_eq!(exchanges.len(), 1, "recording began after the first call");
     assert_eq!((exchanges[0].status, &exchanges[0].reply), (answer.status, &answer.text));
     assert_eq!(exchanges[0].request, r#"{"natIP":"203.0.1.1"}"#);
+}
+
+#[tokio::test]
+async fn a_call_says_what_it_was_meant_to_do_also_when_it_is_refused() {
+    let bed = Bed::small().await;
+    bed.gcp_attach(GCP_1, "203.0.1.1").await;
+    bed.gcp_done(bed.gcp_delete(GCP_1, "ours")).await;
+    bed.gcp_done(bed.gcp_delete(GCP_1, "nothing has this name")).await;
+    bed.gcp_done(bed.gcp_add(GCP_1, &json!({}))).await;
+    bed.associate("203.0.2.1", I_1, "false").await;
+    bed.associate("203.0.2.1", "i-00000000000000002", "false").await;
+    let association = bed.aws_address("203.0.2.1").await.one("associationId");
+    for _ in 0..2 {
+        bed.aws("DisassociateAddress", &[("AssociationId", &association)]).await;
+    }
+    bed.azure_attach("node-1", "203.0.3.1").await;
+    let bare = bed.nic_with("node-1", None).await;
+    bed.send(bed.put_nic("node-1", &bare).header("if-match", "W/\"stale\"")).await;
+    let events = bed.sim.events(0);
+    let calls = events.iter().filter(|event| event.kind == Kind::Call && event.mutating);
+    let told: Vec<_> = calls
+        .map(|event| {
+            let about = event.about.clone().expect("what it is about");
+            (about.purpose, about.address.map(|ip| ip.to_string()), about.instance, event.status)
+        })
+        .collect();
+    let azure = azure_node("node-1");
+    let of = |purpose, address: &str, instance: &str, status| {
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        (purpose, text(address), text(instance), Some(status))
+    };
+    assert_eq!(
+        told,
+        [
+            of(Purpose::TakeOwn, "", GCP_1, 200),
+            of(Purpose::Attach, "203.0.1.1", GCP_1, 200),
+            of(Purpose::Detach, "203.0.1.1", GCP_1, 200),
+            of(Purpose::Detach, "", GCP_1, 200),
+            of(Purpose::GiveOwn, "", GCP_1, 200),
+            of(Purpose::Attach, "203.0.2.1", AWS_1, 200),
+            of(Purpose::Attach, "203.0.2.1", AWS_2, 400),
+            of(Purpose::Detach, "203.0.2.1", AWS_1, 200),
+            of(Purpose::Detach, "", "", 400),
+            of(Purpose::Attach, "203.0.3.1", &azure, 200),
+            of(Purpose::Detach, "203.0.3.1", &azure, 412),
+        ]
+    );
+    let own: Vec<bool> = events.iter().flat_map(|event| &event.own).map(|own| own.after.is_some()).collect();
+    assert_eq!(own[..2], [false, true], "GCP's node lost its own address and got another");
 }

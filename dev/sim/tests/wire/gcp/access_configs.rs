@@ -239,3 +239,51 @@ async fn a_private_node_takes_an_address_in_one_call() {
     let done = bed.gcp_done(bed.gcp_add("gce://dev-project/us-central1-c/private", &free())).await;
     assert_eq!((&done["status"], &done["error"]), (&json!("DONE"), &Value::Null));
 }
+
+/// The permissions that are granted of those asked for.
+async fn granted(bed: &Bed, path: &str, permissions: &[&str]) -> Value {
+    let body = json!({ "permissions": permissions });
+    let answer = bed.send(bed.gcp(Method::POST, &format!("{path}/testIamPermissions")).json(&body)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.json()["permissions"].clone()
+}
+
+// Discovery document, testIamPermissions: the subset of the permissions that the caller has. Organisation
+// policies are no permissions.
+#[tokio::test]
+async fn permissions_can_be_asked_for_and_policies_cannot() {
+    let bed = Bed::small().await;
+    let withheld = ["compute.addresses.use", "compute.subnetworks.useExternalIp"].map(str::to_owned);
+    bed.sim.set_roles(sim::Roles { withheld: withheld.into_iter().collect(), ..sim::Roles::default() });
+    bed.sim.set(|settings| settings.gcp.external_ip_forbidden = true);
+    let (add, delete) = ("compute.instances.addAccessConfig", "compute.instances.deleteAccessConfig");
+    assert_eq!(granted(&bed, &Bed::gcp_path(GCP_1), &[add, delete]).await, json!([add, delete]));
+    let address = "regions/us-central1/addresses/ip-203-0-1-1";
+    let (get, used) = ("compute.addresses.get", "compute.addresses.use");
+    assert_eq!(granted(&bed, address, &[get, used]).await, json!([get]));
+    let subnet = "regions/us-central1/subnetworks/default";
+    assert_eq!(granted(&bed, subnet, &["compute.subnetworks.useExternalIp"]).await, Value::Null);
+    bed.sim.set_roles(sim::Roles::default());
+    let denied = bed.send(bed.gcp_delete(GCP_1, "external-nat")).await;
+    assert_eq!(denied.status, 200, "the policy lets addresses go");
+    bed.gcp_poll(&denied.json()).await;
+    for config in [free(), json!({ "name": "external-nat" })] {
+        let refused = bed.send(bed.gcp_add(GCP_1, &config)).await;
+        assert_eq!(refused.error(), (412, "conditionNotMet".into()), "and lets none come, of either kind");
+    }
+}
+
+#[tokio::test]
+async fn permissions_of_what_is_not_there_or_of_another_kind_are_not_answered() {
+    let bed = Bed::small().await;
+    for (path, permission, error) in [
+        ("zones/us-central1-a/instances/none", "compute.instances.get", (404, "notFound")),
+        ("regions/us-central1/addresses/none", "compute.addresses.use", (404, "notFound")),
+        ("regions/us-central1/subnetworks/none", "compute.subnetworks.use", (404, "notFound")),
+        ("zones/us-central1-a/instances/node-1", "compute.addresses.use", (400, "badRequest")),
+    ] {
+        let body = json!({ "permissions": [permission] });
+        let answer = bed.send(bed.gcp(Method::POST, &format!("{path}/testIamPermissions")).json(&body)).await;
+        assert_eq!(answer.error(), (error.0, error.1.to_owned()), "{path}");
+    }
+}

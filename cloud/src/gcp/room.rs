@@ -1,0 +1,307 @@
+//! When a node's own address may be taken away to make room for one of ours.
+//!
+//! The API takes an address away before anything shows whether another one may be added: without the right to
+//! add, node after node would be left bare. So it is asked first (`testIamPermissions`); after a refusal
+//! nothing is taken from any node until it was asked again and granted. What no permission decides, such as an
+//! organisation policy, cannot be asked for: then only one node is tried in a long while, never the same one
+//! soon, and as long as no attach of ours is known to have worked in this project, one at a time.
+
+use super::model::Place;
+use crate::{Class, Error};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, timeout_at};
+
+/// How long what was granted is believed.
+const BELIEVED: Duration = Duration::from_mins(10);
+/// How long no node is tried after a refusal that could not be foreseen; doubled each time in a row.
+const PAUSE: Duration = Duration::from_mins(10);
+const LONGEST_PAUSE: Duration = Duration::from_hours(6);
+/// How long a node is not tried whose last attach was refused.
+const NODE_PAUSE: Duration = Duration::from_hours(1);
+
+/// What is known about attaches of a project. A new process knows nothing.
+#[derive(Debug, Default)]
+pub struct Room {
+    memory: Mutex<Memory>,
+    /// Held by the one that tries while nothing is known to work.
+    trial: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    /// An attach of ours is known to have worked, and none was refused since.
+    works: bool,
+    /// When everything was granted, by subnet.
+    granted: BTreeMap<String, Instant>,
+    unforeseen: Option<Unforeseen>,
+    /// Nodes whose last attach was refused: until when, and how.
+    nodes: BTreeMap<Place, (Instant, Error)>,
+}
+
+/// A refusal that no question would have foreseen.
+#[derive(Debug)]
+struct Unforeseen {
+    /// No node is tried until then.
+    until: Instant,
+    in_a_row: u32,
+    error: Error,
+}
+
+/// The right to take one node's own address away. Kept until the outcome is known.
+#[derive(Debug)]
+pub struct Permit {
+    /// It was asked for and granted just now.
+    pub asked: bool,
+    _trial: Option<OwnedMutexGuard<()>>,
+}
+
+impl Room {
+    /// Waits until one may take a node's own address away; if it has to be asked for first, `ask` does that.
+    pub async fn permit(
+        &self,
+        place: &Place,
+        subnet: &str,
+        deadline: Instant,
+        ask: impl Future<Output = Result<(), Error>> + Send,
+    ) -> Result<Permit, Error> {
+        let trial = self.turn(deadline).await?;
+        let asked = self.memory().is_to_be_asked(place, subnet, Instant::now())?;
+        if asked {
+            ask.await?;
+            self.memory().granted.insert(subnet.to_owned(), Instant::now());
+        }
+        self.memory().take_turn(Instant::now());
+        Ok(Permit { asked, _trial: trial })
+    }
+
+    async fn turn(&self, deadline: Instant) -> Result<Option<OwnedMutexGuard<()>>, Error> {
+        if self.memory().works {
+            return Ok(None);
+        }
+        let waited = timeout_at(deadline, self.trial.clone().lock_owned()).await;
+        waited.map(Some).map_err(|_| {
+            let message = "nothing was sent: another attach tries out first whether this project allows any";
+            Error::new(Class::Conflict, message)
+        })
+    }
+
+    /// An attachment of ours was seen to exist, or came to be.
+    pub fn works(&self) {
+        self.memory().works = true;
+    }
+
+    /// An attach worked: whatever was refused before is allowed now.
+    pub fn attached(&self) {
+        let mut memory = self.memory();
+        memory.works = true;
+        memory.unforeseen = None;
+        memory.nodes.clear();
+    }
+
+    /// An attach failed; `asked` if everything that can be asked for had been granted right before.
+    pub fn failed(&self, place: &Place, error: &Error, asked: bool) {
+        self.memory().failed(place, error, asked, Instant::now());
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    /// Whether it has to be asked what is allowed; an error if nothing may be taken from this node.
+    fn is_to_be_asked(&self, place: &Place, subnet: &str, now: Instant) -> Result<bool, Error> {
+        let id = place.provider_id();
+        if let Some((until, error)) = self.nodes.get(place)
+            && *until > now
+        {
+            let why = format!("its last attach was refused: {}", error.message);
+            return Err(refused(error.class, &id, &why));
+        }
+        if let Some(unforeseen) = &self.unforeseen
+            && unforeseen.until > now
+        {
+            let why = format!("attaches are refused in this project: {}", unforeseen.error.message);
+            return Err(refused(unforeseen.error.class, &id, &why));
+        }
+        Ok(self.granted.get(subnet).is_none_or(|granted| now.saturating_duration_since(*granted) > BELIEVED))
+    }
+
+    /// After a refusal that could not be foreseen there is one turn at a time: whoever takes it closes the door.
+    fn take_turn(&mut self, now: Instant) {
+        if let Some(unforeseen) = &mut self.unforeseen {
+            unforeseen.until = now + pause(unforeseen.in_a_row);
+        }
+    }
+
+    fn failed(&mut self, place: &Place, error: &Error, asked: bool, now: Instant) {
+        if !matches!(error.class, Class::Denied | Class::Permanent) {
+            return;
+        }
+        let unforeseen = is_policy(error) || (asked && is_permission(error));
+        if unforeseen || error.class == Class::Permanent {
+            self.nodes.retain(|_, (until, _)| *until > now);
+            self.nodes.insert(place.clone(), (now + NODE_PAUSE, error.clone()));
+        }
+        if error.class == Class::Permanent {
+            return;
+        }
+        self.works = false;
+        self.granted.clear();
+        if unforeseen {
+            let in_a_row = self.unforeseen.as_ref().map_or(0, |before| before.in_a_row + 1);
+            let until = now + pause(in_a_row);
+            self.unforeseen = Some(Unforeseen { until, in_a_row, error: error.clone() });
+        }
+    }
+}
+
+fn pause(in_a_row: u32) -> Duration {
+    PAUSE.saturating_mul(1 << in_a_row.min(8)).min(LONGEST_PAUSE)
+}
+
+/// An organisation policy, which is told by its words alone.
+fn is_policy(error: &Error) -> bool {
+    error.class == Class::Denied
+        && (error.message.contains("constraints/") || error.message.contains("CONDITION_NOT_MET"))
+}
+
+/// A permission, and not credentials that are no good.
+fn is_permission(error: &Error) -> bool {
+    error.class == Class::Denied && error.message.to_ascii_lowercase().contains("permission")
+}
+
+fn refused(class: Class, node: &str, why: &str) -> Error {
+    Error::new(class, format!("nothing was sent: {node} would lose its own address for nothing, {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUBNET: &str = "projects/p/regions/r/subnetworks/s";
+
+    fn node(n: u8) -> Place {
+        Place { project: "p".to_owned(), zone: "r-a".to_owned(), name: format!("node-{n}") }
+    }
+
+    fn policy() -> Error {
+        Error::new(Class::Denied, "GCP 412: Constraint constraints/compute.vmExternalIpAccess violated")
+    }
+
+    fn permission() -> Error {
+        Error::new(Class::Denied, "GCP 403: Required 'compute.addresses.use' permission")
+    }
+
+    fn minutes(n: u64) -> Duration {
+        Duration::from_mins(n)
+    }
+
+    /// One attempt on a node, as far as it is allowed.
+    fn attempt(memory: &mut Memory, n: u8, now: Instant, fails: &Error) -> Result<(), Error> {
+        let asked = memory.is_to_be_asked(&node(n), SUBNET, now)?;
+        memory.granted.insert(SUBNET.to_owned(), now);
+        memory.take_turn(now);
+        memory.failed(&node(n), fails, asked, now);
+        Ok(())
+    }
+
+    #[test]
+    fn it_is_asked_first_and_again_after_a_while_and_after_a_refusal() {
+        let now = Instant::now();
+        let mut memory = Memory::default();
+        let ask = |memory: &Memory, at| memory.is_to_be_asked(&node(1), SUBNET, at).unwrap();
+        assert!(ask(&memory, now), "a new process has to ask");
+        memory.granted.insert(SUBNET.to_owned(), now);
+        assert!(!ask(&memory, now + minutes(9)));
+        assert!(ask(&memory, now + minutes(11)), "it is not believed for ever");
+        assert!(
+            memory.is_to_be_asked(&node(1), "another", now).unwrap(),
+            "each subnet has grants of its own"
+        );
+        memory.failed(&node(1), &permission(), false, now);
+        assert!(ask(&memory, now), "refused: what was granted is not believed any more");
+    }
+
+    #[test]
+    fn what_cannot_be_foreseen_is_tried_on_one_node_in_a_long_while() {
+        let start = Instant::now();
+        for error in [policy(), permission()] {
+            let mut memory = Memory::default();
+            attempt(&mut memory, 1, start, &error).unwrap();
+            let mut tried = vec![0];
+            for minute in 1..=120 {
+                for n in 2..=9 {
+                    let now = start + minutes(minute);
+                    if attempt(&mut memory, n, now, &error).is_ok() {
+                        tried.push(minute);
+                    }
+                }
+            }
+            assert_eq!(tried, [0, 10, 30, 70], "one node each, ever more slowly");
+        }
+    }
+
+    #[test]
+    fn a_node_that_was_refused_is_left_alone_for_longer_than_others() {
+        let now = Instant::now();
+        let mut memory = Memory::default();
+        attempt(&mut memory, 1, now, &policy()).unwrap();
+        let later = now + minutes(20);
+        let again = memory.is_to_be_asked(&node(1), SUBNET, later).unwrap_err();
+        assert!(again.message.contains("node-1") && again.message.contains("vmExternalIpAccess"), "{again}");
+        assert_eq!(again.class, Class::Denied);
+        assert!(memory.is_to_be_asked(&node(2), SUBNET, later).is_ok());
+        assert!(memory.is_to_be_asked(&node(1), SUBNET, now + minutes(61)).is_ok(), "not for ever");
+    }
+
+    #[test]
+    fn only_refusals_count() {
+        let now = Instant::now();
+        let mut memory = Memory { works: true, ..Memory::default() };
+        for class in [Class::Transient, Class::Throttled, Class::Conflict, Class::Fenced, Class::Unsupported]
+        {
+            attempt(&mut memory, 1, now, &Error::new(class, "permission constraints/x")).unwrap();
+        }
+        assert!(memory.works && memory.nodes.is_empty() && memory.unforeseen.is_none());
+        attempt(&mut memory, 1, now, &Error::new(Class::Permanent, "Invalid value for natIP")).unwrap();
+        assert!(memory.works, "it is about this node alone");
+        assert!(memory.is_to_be_asked(&node(1), SUBNET, now).is_err());
+        assert!(memory.is_to_be_asked(&node(2), SUBNET, now).is_ok());
+    }
+
+    #[tokio::test]
+    async fn while_nothing_is_known_to_work_one_tries_at_a_time() {
+        let room = Room::default();
+        let deadline = || Instant::now() + Duration::from_millis(50);
+        let granted = || async { Ok(()) };
+        let first = room.permit(&node(1), SUBNET, deadline(), granted()).await.unwrap();
+        let second = room.permit(&node(2), SUBNET, deadline(), granted()).await.unwrap_err();
+        assert_eq!(second.class, Class::Conflict, "{second}");
+        room.failed(&node(1), &policy(), first.asked);
+        drop(first);
+        let third = room.permit(&node(2), SUBNET, deadline(), granted()).await.unwrap_err();
+        assert_eq!(third.class, Class::Denied, "{third}");
+        room.attached();
+        let together = (
+            room.permit(&node(1), SUBNET, deadline(), granted()).await,
+            room.permit(&node(2), SUBNET, deadline(), granted()).await,
+        );
+        assert!(together.0.is_ok() && together.1.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_is_not_granted_gives_no_permit() {
+        let room = Room::default();
+        let deadline = Instant::now() + Duration::from_secs(9);
+        for _ in 0..2 {
+            let denied = async { Err(permission()) };
+            let refused = room.permit(&node(1), SUBNET, deadline, denied).await.unwrap_err();
+            assert_eq!(refused, permission(), "it is asked each time");
+        }
+        assert!(room.permit(&node(1), SUBNET, deadline, async { Ok(()) }).await.unwrap().asked);
+    }
+}

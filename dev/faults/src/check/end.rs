@@ -1,0 +1,84 @@
+//! How it ends.
+
+use super::Found;
+use crate::history::{History, Purpose, What};
+use jiff::SignedDuration;
+use std::collections::BTreeMap;
+
+/// I7. At the end no call of ours has changed anything for a while.
+pub fn at_rest(history: &History) -> Found {
+    let quiet = SignedDuration::try_from(history.scope.quiet).unwrap_or(SignedDuration::MAX);
+    let end = history.end();
+    let calls = history.our_calls().filter(|(_, _, call)| call.purpose.changes());
+    let late = calls.filter(|(_, event, _)| end.duration_since(event.at) < quiet);
+    late.map(|(_, event, call)| (event.at, format!("{} still calls {:?}", call.caller, call.purpose))).collect()
+}
+
+/// I8. At the end there are as many addresses on eligible instances as there are addresses or instances,
+/// whichever are fewer.
+pub fn all_attached(history: &History) -> Found {
+    let Some(eligible) = &history.scope.eligible else { return Vec::new() };
+    let addresses = history.scope.addresses();
+    let last = history.events.len();
+    let attached = addresses
+        .iter()
+        .filter(|address| history.holder(**address, last).is_some_and(|holder| eligible.contains(holder)))
+        .count();
+    let wanted = addresses.len().min(eligible.len());
+    if attached == wanted {
+        return Vec::new();
+    }
+    vec![(history.end(), format!("{attached} addresses are attached, and {wanted} could be"))]
+}
+
+/// I10. Our finalizer goes when no address of the allocation is on an instance of ours any more (unless it is to
+/// stay), and no call of ours ever gives an address back to the cloud.
+pub fn released_first(history: &History) -> Found {
+    let mut found = Vec::new();
+    for (at, event) in history.events.iter().enumerate() {
+        match &event.what {
+            What::Call(call) if history.scope.is_ours(&call.caller) && call.purpose == Purpose::Release => {
+                found.push((event.at, format!("{} gives {:?} back to the cloud", call.caller, call.address)));
+            }
+            What::FinalizerGone { by, allocation } if *by == history.scope.user => {
+                let Some(of) = history.scope.allocations.get(allocation).filter(|of| !of.retain) else { continue };
+                for address in &of.addresses {
+                    let holder = history.holder(*address, at);
+                    if let Some(holder) = holder.filter(|holder| history.scope.instances.contains(*holder)) {
+                        let what = format!("{allocation} is let go while {holder} has {address}");
+                        found.push((event.at, what));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// L2. An instance that a call of ours took its own address from has one in the end: its own, or a reserved one.
+pub fn own_address_back(history: &History) -> Found {
+    if history.scope.eligible.is_none() {
+        return Vec::new();
+    }
+    let mut taken: BTreeMap<&str, bool> = BTreeMap::new();
+    for event in &history.events {
+        let What::Own(own) = &event.what else { continue };
+        let by_us = own.by.as_deref().is_some_and(|by| history.scope.is_ours(by));
+        if own.has {
+            taken.remove(own.instance.as_str());
+        } else if by_us {
+            taken.insert(&own.instance, true);
+        }
+    }
+    let last = history.events.len();
+    let mut holders = BTreeMap::new();
+    for event in &history.events {
+        if let What::Hold(hold) = &event.what {
+            holders.insert(hold.address, ());
+        }
+    }
+    let holds = |instance: &str| holders.keys().any(|address| history.holder(*address, last) == Some(instance));
+    let bare = taken.keys().filter(|instance| !holds(instance));
+    bare.map(|instance| (history.end(), format!("{instance} has no address of its own any more"))).collect()
+}

@@ -1,0 +1,358 @@
+//! What happened, in one order: in the clouds and in the API server.
+
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Everything that happened, and what it is judged by.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// What is ours to touch, and how long things may take.
+    pub scope: Scope,
+    /// What happened, oldest first.
+    pub events: Vec<Event>,
+}
+
+/// What is ours, and what is expected.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// The names of our processes, as clouds and leases know them; a user of the API server is ours if its
+    /// name ends like the service account's.
+    pub callers: BTreeSet<String>,
+    /// The user that the controller has at the API server.
+    pub user: String,
+    /// What each allocation lists, by its name.
+    pub allocations: BTreeMap<String, Allocation>,
+    /// Instances that addresses may go to, by provider ID.
+    pub instances: BTreeSet<String>,
+    /// Texts that nobody may ever read anywhere.
+    pub secrets: Vec<String>,
+    /// How long a mark or a status may speak of what is not so any more: the time between two audits, and a
+    /// little more.
+    pub lag: Duration,
+    /// Calls that change things: so many at once, and so many more each second.
+    pub calls: (f64, f64),
+    /// How many moves there was cause for, by address; none: nobody counts.
+    pub moves: Option<BTreeMap<IpAddr, usize>>,
+    /// At the end: instances that could take an address. None: the end is not looked at.
+    pub eligible: Option<BTreeSet<String>>,
+    /// At the end nothing has been written for so long.
+    pub quiet: Duration,
+    /// When the history ends.
+    pub until: Option<Timestamp>,
+}
+
+/// What an allocation lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allocation {
+    /// Its addresses.
+    pub addresses: BTreeSet<IpAddr>,
+    /// They stay where they are when it goes.
+    pub retain: bool,
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self {
+            callers: BTreeSet::new(),
+            user: "system:serviceaccount:ip-address-controller:ip-address-controller".to_owned(),
+            allocations: BTreeMap::new(),
+            instances: BTreeSet::new(),
+            secrets: Vec::new(),
+            lag: Duration::from_secs(15),
+            calls: (100.0, 12.5),
+            moves: None,
+            eligible: None,
+            quiet: Duration::ZERO,
+            until: None,
+        }
+    }
+}
+
+impl Scope {
+    /// All addresses of all allocations.
+    pub fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.allocations.values().flat_map(|allocation| allocation.addresses.iter().copied()).collect()
+    }
+
+    /// Whether a caller of a cloud is ours.
+    pub fn is_ours(&self, caller: &str) -> bool {
+        self.callers.contains(caller)
+    }
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub what: What,
+}
+
+impl Event {
+    /// How long after another time it happened.
+    pub fn since(&self, earlier: Timestamp) -> SignedDuration {
+        self.at.duration_since(earlier)
+    }
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// Somebody called a cloud.
+    Call(Call),
+    /// A reserved address changed hands.
+    Hold(Hold),
+    /// An instance lost or got an address of its own.
+    Own(Own),
+    /// A node was made: its name, its UID and its instance.
+    Node {
+        /// Its name.
+        name: String,
+        /// The UID that the API server gave it.
+        uid: String,
+        /// Its instance.
+        provider_id: String,
+    },
+    /// A node was deleted.
+    NodeGone {
+        /// Its name.
+        name: String,
+    },
+    /// Somebody cordoned a node, or lifted that.
+    Cordon {
+        /// The node.
+        node: String,
+        /// It takes no pods.
+        cordoned: bool,
+    },
+    /// How many pods of the workload of an allocation there are on a node that have not ended.
+    Pods {
+        /// The node.
+        node: String,
+        /// The allocation.
+        allocation: String,
+        /// How many.
+        running: usize,
+    },
+    /// The drain of a node has lasted as long as the allocation lets it.
+    DrainOver {
+        /// The node.
+        node: String,
+    },
+    /// Somebody wrote marks of a node, and was let.
+    Marks(Marks),
+    /// Somebody wrote the status of an allocation, and was let.
+    Status(Status),
+    /// Somebody took our finalizer off an allocation, and was let.
+    FinalizerGone {
+        /// The user.
+        by: String,
+        /// The allocation.
+        allocation: String,
+    },
+    /// Somebody wrote the Lease, and was let.
+    Lease(Lease),
+    /// Somebody wrote anything at all.
+    Write {
+        /// The user.
+        by: String,
+        /// What was written, as text.
+        text: String,
+    },
+}
+
+/// What a call to a cloud is meant to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It reads addresses. With what it shows as it was a while ago, it says so.
+    Read {
+        /// What it shows may be old.
+        lags: bool,
+    },
+    /// It puts a reserved address on an instance.
+    Attach,
+    /// It takes a reserved address off an instance.
+    Detach,
+    /// It gives an instance an address of the cloud's choice.
+    GiveOwn,
+    /// It takes that away.
+    TakeOwn,
+    /// It reserves an address.
+    Reserve,
+    /// It gives a reserved address back for good.
+    Release,
+    /// It changes something else.
+    Other,
+}
+
+impl Purpose {
+    /// Whether it changes things.
+    pub fn changes(self) -> bool {
+        !matches!(self, Self::Read { .. })
+    }
+}
+
+/// How a call to a cloud was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was accepted.
+    Accepted,
+    /// It was refused, with the cloud's code.
+    Refused(String),
+    /// There was no answer: it may or may not have been done.
+    Unanswered,
+}
+
+/// A call to a cloud.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Who called.
+    pub caller: String,
+    /// What it was meant to do.
+    pub purpose: Purpose,
+    /// The reserved address.
+    pub address: Option<IpAddr>,
+    /// The instance, by provider ID.
+    pub instance: Option<String>,
+    /// How it was answered.
+    pub outcome: Outcome,
+}
+
+/// A reserved address changed hands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The address.
+    pub address: IpAddr,
+    /// Who had it.
+    pub before: Option<String>,
+    /// Who has it.
+    pub after: Option<String>,
+    /// By a call of this caller; none: the cloud itself, or somebody else.
+    pub by: Option<String>,
+}
+
+/// An instance lost or got an address of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// The instance.
+    pub instance: String,
+    /// It has one now.
+    pub has: bool,
+    /// By a call of this caller; none: the cloud itself, or somebody else.
+    pub by: Option<String>,
+}
+
+/// Marks of a node that were written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The user.
+    pub by: String,
+    /// The node.
+    pub node: String,
+    /// The UID that the write was for, if it said so.
+    pub uid: Option<String>,
+    /// The address that it is marked with; none: the marks were taken away.
+    pub address: Option<IpAddr>,
+    /// The allocation that it is marked with.
+    pub allocation: Option<String>,
+    /// Labels and annotations that the write touched besides our marks.
+    pub others: Vec<String>,
+}
+
+/// A status of an allocation that was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The user.
+    pub by: String,
+    /// The allocation.
+    pub allocation: String,
+    /// It says that all is well.
+    pub ready: bool,
+    /// The generation that it speaks of.
+    pub observed: Option<i64>,
+    /// Reasons of its conditions.
+    pub reasons: Vec<String>,
+}
+
+/// A Lease that was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lease {
+    /// Who leads now; none: it was given up.
+    pub holder: Option<String>,
+    /// How long it is valid.
+    pub seconds: i64,
+    /// The number of the term.
+    pub transitions: i64,
+}
+
+impl History {
+    /// Joins what happened elsewhere. What happened at one and the same time stays in the order in which it
+    /// was given.
+    #[must_use]
+    pub fn joined(mut self, events: impl IntoIterator<Item = Event>) -> Self {
+        self.events.extend(events);
+        self.events.sort_by_key(|event| event.at);
+        self
+    }
+
+    /// When it ends.
+    pub fn end(&self) -> Timestamp {
+        let last = self.events.last().map(|event| event.at);
+        self.scope.until.or(last).unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
+    /// The calls of ours.
+    pub fn our_calls(&self) -> impl Iterator<Item = (usize, &Event, &Call)> {
+        self.events.iter().enumerate().filter_map(|(at, event)| match &event.what {
+            What::Call(call) if self.scope.is_ours(&call.caller) => Some((at, event, call)),
+            _ => None,
+        })
+    }
+
+    /// Who has an address right before the event of that number.
+    pub fn holder(&self, address: IpAddr, before: usize) -> Option<&str> {
+        let earlier = self.events[..before.min(self.events.len())].iter().rev();
+        let mut changes = earlier.filter_map(|event| match &event.what {
+            What::Hold(hold) if hold.address == address => Some(hold.after.as_deref()),
+            _ => None,
+        });
+        changes.next().flatten()
+    }
+
+    /// The instance of a node right before the event of that number; none if there is no such node.
+    pub fn instance_of(&self, node: &str, before: usize) -> Option<(&str, &str)> {
+        let earlier = self.events[..before.min(self.events.len())].iter().rev();
+        let mut changes = earlier.filter_map(|event| match &event.what {
+            What::Node { name, uid, provider_id } if name == node => Some(Some((provider_id.as_str(), uid.as_str()))),
+            What::NodeGone { name } if name == node => Some(None),
+            _ => None,
+        });
+        changes.next().flatten()
+    }
+
+    /// The node of an instance right before the event of that number.
+    pub fn node_of(&self, instance: &str, before: usize) -> Option<&str> {
+        let names: BTreeSet<&str> = self.events[..before.min(self.events.len())]
+            .iter()
+            .filter_map(|event| match &event.what {
+                What::Node { name, .. } => Some(name.as_str()),
+                _ => None,
+            })
+            .collect();
+        names.into_iter().find(|name| self.instance_of(name, before).is_some_and(|(id, _)| id == instance))
+    }
+
+    /// The address that a node is marked with right before the event of that number.
+    pub fn mark(&self, node: &str, before: usize) -> Option<IpAddr> {
+        let earlier = self.events[..before.min(self.events.len())].iter().rev();
+        let mut changes = earlier.filter_map(|event| match &event.what {
+            What::Marks(marks) if marks.node == node => Some(marks.address),
+            What::Node { name, .. } | What::NodeGone { name } if name == node => Some(None),
+            _ => None,
+        });
+        changes.next().flatten()
+    }
+}
