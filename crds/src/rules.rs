@@ -76,3 +76,85 @@ pub fn toleration() -> Value {
         },
     ])
 }
+
+/// A DNS-1123 label, as the API server has it for namespaces.
+const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+/// A DNS-1123 subdomain, as the API server has it for names.
+const SUBDOMAIN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// A label value that is not empty.
+const VALUE: &str = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
+/// A label key: a name, with a domain before a slash or without.
+const KEY: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+
+const A_NAMESPACE: &str = "must be a namespace: lower-case letters, digits and '-', with a letter or digit at both ends; no blanks, no slash, no template";
+const A_NAME: &str = "must be a name: lower-case letters, digits, '-' and '.', with a letter or digit at both ends of every part; no blanks, no slash, no comma, no template";
+const A_LOCATION: &str = "must be a label value, which it is on nodes: letters, digits, '-', '_' and '.', with a letter or digit at both ends";
+const A_KEY: &str = "must be a label key such as role or example.com/role";
+const A_VALUE: &str =
+    "must be a label value: letters, digits, '-', '_' and '.', with a letter or digit at both ends";
+
+/// A text, where it is, how long it may be, and what it has to be for the place where it ends up: a URL, a
+/// selector, a label. `*` is each item of a list.
+pub struct Text {
+    pub path: &'static str,
+    pub max_length: i64,
+    rule: Rule,
+    message: &'static str,
+}
+
+enum Rule {
+    Matches(&'static str),
+    /// Or it is empty.
+    MatchesIfAny(&'static str),
+    /// Or it is an integer, for Gt and Lt, or empty.
+    MatchesOrInteger(&'static str),
+    Is(&'static str),
+}
+
+impl Text {
+    pub fn rule(&self) -> ValidationRule {
+        let rule = match self.rule {
+            Rule::Matches(pattern) => format!("self.matches('{pattern}')"),
+            Rule::MatchesIfAny(pattern) => format!("self == '' || self.matches('{pattern}')"),
+            Rule::MatchesOrInteger(pattern) => {
+                format!("self == '' || self.matches('{pattern}') || self.matches('^[-+][0-9]+$')")
+            }
+            Rule::Is(text) => format!("self == '{text}'"),
+        };
+        ValidationRule { rule, message: Some(self.message.into()), ..ValidationRule::default() }
+    }
+}
+
+const fn text(path: &'static str, max_length: i64, rule: Rule, message: &'static str) -> Text {
+    Text { path, max_length, rule, message }
+}
+
+/// The parser has the same rules (plan/src/parse/names.rs), and says more about what is wrong.
+pub const TEXTS: &[Text] = &[
+    text("spec/workloadRef/name", 253, Rule::Matches(SUBDOMAIN), A_NAME),
+    text("spec/workloadRef/namespace", 63, Rule::Matches(LABEL), A_NAMESPACE),
+    text("spec/deploymentRef/name", 253, Rule::Matches(SUBDOMAIN), A_NAME),
+    text("spec/deploymentRef/namespace", 63, Rule::Matches(LABEL), A_NAMESPACE),
+    text("spec/cloud/region", 63, Rule::Matches(VALUE), A_LOCATION),
+    text("spec/cloud/zones/*", 63, Rule::Matches(VALUE), A_LOCATION),
+    text("spec/nodeSelectorTerms/*/matchExpressions/*/key", 317, Rule::Matches(KEY), A_KEY),
+    text("spec/nodeSelectorTerms/*/matchExpressions/*/values/*", 63, Rule::MatchesOrInteger(VALUE), A_VALUE),
+    text(
+        "spec/nodeSelectorTerms/*/matchFields/*/key",
+        317,
+        Rule::Is("metadata.name"),
+        "must be metadata.name, the only field that Kubernetes can select nodes by",
+    ),
+    text("spec/nodeSelectorTerms/*/matchFields/*/values/*", 253, Rule::Matches(SUBDOMAIN), A_NAME),
+    text("spec/tolerations/*/key", 317, Rule::MatchesIfAny(KEY), A_KEY),
+    text("spec/tolerations/*/value", 63, Rule::MatchesIfAny(VALUE), A_VALUE),
+];
+
+/// The keys of `nodeSelector`.
+pub fn label_keys() -> ValidationRule {
+    ValidationRule {
+        rule: format!("self.all(key, size(key) <= 317 && key.matches('{KEY}'))"),
+        message: Some("every key must be a label key such as role or example.com/role".into()),
+        ..ValidationRule::default()
+    }
+}
