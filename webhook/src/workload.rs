@@ -3,7 +3,8 @@
 use crate::affinity;
 use crate::index::Index;
 use crds::WorkloadKind;
-use json_patch::Patch;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{Patch, PatchOperation, RemoveOperation, TestOperation};
 use plan::WorkloadKey;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -261,4 +262,25 @@ pub fn set_daemon_set(object: &Value, names: &BTreeSet<String>) -> Patch {
     } else {
         affinity::inject(template, TEMPLATE, names)
     }
+}
+
+/// Gives up what a write of ours made us the owner of, by the object that it came back with. The fields
+/// around the requirement are one atomic value: as its owner we would be in the way of whoever applies an affinity
+/// of their own server-side. What nobody owns, anybody may apply.
+pub fn disown(object: &Value) -> Patch {
+    let managers = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let ours = |entry: &Value| entry["manager"] == crds::FIELD_MANAGER && entry["operation"] == "Update";
+    let places = managers.into_iter().flatten().enumerate().filter(|(_, entry)| ours(entry));
+    // The last goes first, so that the places of the others stay what they are.
+    let mut places: Vec<usize> = places.map(|(place, _)| place).collect();
+    places.reverse();
+    let operations = places.into_iter().flat_map(|place| {
+        let at = |tokens: &[&str]| {
+            let place = place.to_string();
+            PointerBuf::from_tokens(["metadata", "managedFields", &place].iter().chain(tokens))
+        };
+        let manager = TestOperation { path: at(&["manager"]), value: json!(crds::FIELD_MANAGER) };
+        [PatchOperation::Test(manager), PatchOperation::Remove(RemoveOperation { path: at(&[]) })]
+    });
+    Patch(operations.collect())
 }

@@ -31,7 +31,8 @@ fn update(old: &Value, new: &Value) -> (Answer, Value) {
 fn respond(object: &Value, old: Option<&Value>) -> (Answer, Value) {
     let excluded = BTreeSet::from(["kube-system".to_owned()]);
     let old = old.map(|old| &old["spec"]);
-    let answer = mutate("x", object["spec"].clone(), old, &excluded);
+    let name = object["metadata"]["name"].as_str().expect("a name");
+    let answer = mutate(name, object["spec"].clone(), old, &excluded);
     let mut patched = object.clone();
     json_patch::patch(&mut patched, &answer.patch).expect("applies");
     (answer, patched["spec"].take())

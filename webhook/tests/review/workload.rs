@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use webhook::affinity::{is_ours, required};
 use webhook::index::Index;
 use webhook::workload::{
-    LeanDaemonSet, LeanPod, Ownership, ownership, patch_daemon_set, patch_pod, set_daemon_set,
+    LeanDaemonSet, LeanPod, Ownership, disown, ownership, patch_daemon_set, patch_pod, set_daemon_set,
 };
 
 fn key(kind: crds::WorkloadKind, namespace: &str, name: &str) -> WorkloadKey {
@@ -214,4 +214,22 @@ fn a_namespace_that_cannot_be_watched_is_known_to_be_one() {
     assert!(index.is_failing("prod") && !index.is_failing("other"));
     index.set_failing("prod", false);
     assert!(!index.is_failing("prod"));
+}
+
+#[test]
+fn what_a_write_made_ours_is_given_up() {
+    let manager = |name: &str, operation: &str| json!({ "manager": name, "operation": operation });
+    let fields = [
+        manager("kubectl", "Apply"),
+        manager("ip-address-controller", "Update"),
+        manager("ip-address-controller", "Apply"),
+        manager("kube-controller-manager", "Update"),
+        manager("ip-address-controller", "Update"),
+    ];
+    let mut object = json!({ "metadata": { "managedFields": fields } });
+    json_patch::patch(&mut object, &disown(&object)).expect("applies");
+    let expected = json!([fields[0], fields[2], fields[3]]);
+    assert_eq!(object["metadata"]["managedFields"], expected);
+    assert_eq!(disown(&object), Patch::default());
+    assert_eq!(disown(&json!({})), Patch::default());
 }
