@@ -277,7 +277,7 @@ pub fn disown(object: &Value) -> Patch {
     let operations = places.into_iter().flat_map(|place| {
         let at = |tokens: &[&str]| {
             let place = place.to_string();
-            PointerBuf::from_tokens(["metadata", "managedFields", &place].iter().chain(tokens))
+            PointerBuf::from_tokens(["metadata", "managedFields", &place].iter().chain(tokens).copied())
         };
         let manager = TestOperation { path: at(&["manager"]), value: json!(crds::FIELD_MANAGER) };
         [PatchOperation::Test(manager), PatchOperation::Remove(RemoveOperation { path: at(&[]) })]
