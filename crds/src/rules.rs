@@ -5,7 +5,7 @@
 //! (an unchanged bad value blocks nothing) while rules at the root are not: those must let every
 //! UPDATE pass, or objects stored before the rule could get no finalizer or status any more.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{JSONSchemaProps, ValidationRule};
 use serde_json::{Value, json};
 
 /// Rules of one entry of `reservedIPs`. The first says what an address is; the others speak only when
@@ -83,6 +83,8 @@ const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 const SUBDOMAIN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 /// A label value that is not empty.
 const VALUE: &str = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
+/// A label value, or what Gt and Lt compare with.
+const VALUE_OR_INTEGER: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?|[-+][0-9]+)?$";
 /// A label key: a name, with a domain before a slash or without.
 const KEY: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
 
@@ -106,22 +108,26 @@ enum Rule {
     Matches(&'static str),
     /// Or it is empty.
     MatchesIfAny(&'static str),
-    /// Or it is an integer, for Gt and Lt, or empty.
-    MatchesOrInteger(&'static str),
     Is(&'static str),
+    /// Without a message of its own: lists of lists of rules would be more than the API server's budget.
+    Pattern(&'static str),
 }
 
 impl Text {
-    pub fn rule(&self) -> ValidationRule {
+    /// Puts the rule into the schema of the field.
+    pub fn demand(&self, field: &mut JSONSchemaProps) {
+        field.max_length = Some(self.max_length);
         let rule = match self.rule {
+            Rule::Pattern(pattern) => {
+                field.pattern = Some(pattern.to_owned());
+                return;
+            }
             Rule::Matches(pattern) => format!("self.matches('{pattern}')"),
             Rule::MatchesIfAny(pattern) => format!("self == '' || self.matches('{pattern}')"),
-            Rule::MatchesOrInteger(pattern) => {
-                format!("self == '' || self.matches('{pattern}') || self.matches('^[-+][0-9]+$')")
-            }
             Rule::Is(text) => format!("self == '{text}'"),
         };
-        ValidationRule { rule, message: Some(self.message.into()), ..ValidationRule::default() }
+        let rule = ValidationRule { rule, message: Some(self.message.into()), ..ValidationRule::default() };
+        field.x_kubernetes_validations.get_or_insert_default().push(rule);
     }
 }
 
@@ -137,15 +143,20 @@ pub const TEXTS: &[Text] = &[
     text("spec/deploymentRef/namespace", 63, Rule::Matches(LABEL), A_NAMESPACE),
     text("spec/cloud/region", 63, Rule::Matches(VALUE), A_LOCATION),
     text("spec/cloud/zones/*", 63, Rule::Matches(VALUE), A_LOCATION),
-    text("spec/nodeSelectorTerms/*/matchExpressions/*/key", 317, Rule::Matches(KEY), A_KEY),
-    text("spec/nodeSelectorTerms/*/matchExpressions/*/values/*", 63, Rule::MatchesOrInteger(VALUE), A_VALUE),
+    text("spec/nodeSelectorTerms/*/matchExpressions/*/key", 317, Rule::Pattern(KEY), A_KEY),
+    text(
+        "spec/nodeSelectorTerms/*/matchExpressions/*/values/*",
+        63,
+        Rule::Pattern(VALUE_OR_INTEGER),
+        A_VALUE,
+    ),
     text(
         "spec/nodeSelectorTerms/*/matchFields/*/key",
         317,
         Rule::Is("metadata.name"),
         "must be metadata.name, the only field that Kubernetes can select nodes by",
     ),
-    text("spec/nodeSelectorTerms/*/matchFields/*/values/*", 253, Rule::Matches(SUBDOMAIN), A_NAME),
+    text("spec/nodeSelectorTerms/*/matchFields/*/values/*", 253, Rule::Pattern(SUBDOMAIN), A_NAME),
     text("spec/tolerations/*/key", 317, Rule::MatchesIfAny(KEY), A_KEY),
     text("spec/tolerations/*/value", 63, Rule::MatchesIfAny(VALUE), A_VALUE),
 ];

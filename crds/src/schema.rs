@@ -16,9 +16,8 @@ pub fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
         }
         root.x_kubernetes_validations = Some(vec![rules::name_fits_a_label()]);
         for text in rules::TEXTS {
-            if let Some(place) = find(root, text.path) {
-                place.max_length = Some(text.max_length);
-                place.x_kubernetes_validations.get_or_insert_default().push(text.rule());
+            if let Some(field) = find(root, text.path) {
+                text.demand(field);
             }
         }
         if let Some(labels) = find(root, "spec/nodeSelector") {
@@ -65,9 +64,13 @@ mod tests {
                 let root = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut());
                 let root = root.expect("a schema");
                 for text in rules::TEXTS {
-                    let place = find(root, text.path).expect(text.path);
-                    let rules = place.x_kubernetes_validations.clone().unwrap_or_default();
-                    assert!(rules.contains(&text.rule()), "{}: {rules:?}", text.path);
+                    let field = find(root, text.path).expect(text.path);
+                    assert_eq!(field.max_length, Some(text.max_length), "{}", text.path);
+                    assert!(
+                        field.pattern.is_some() || field.x_kubernetes_validations.is_some(),
+                        "{}",
+                        text.path
+                    );
                 }
                 assert!(
                     find(root, "spec/nodeSelector").is_some_and(|s| s.x_kubernetes_validations.is_some())

@@ -8,18 +8,20 @@ use crate::turn::turn;
 use std::time::Duration;
 use tokio::time::Instant;
 
-const DAYS: u64 = 10;
+const DAYS: u64 = 5;
+/// Minutes between two looks.
+const LOOK: u64 = 20;
 
-/// How often the Secret is written in so many days, and how often somebody wanted to; the replicas look once a
-/// minute and whenever the other one has written.
+/// How often the Secret is written in so many days, and how often somebody wanted to; the replicas look every 20
+/// minutes and whenever the other one has written.
 fn play(skew: Duration) -> (u32, u32) {
     let settings = settings();
     let began = Instant::now();
     let mut secret = Contents::default();
     let mut replicas = [Duration::ZERO, skew].map(|skew| (skew, None, Pace::new(settings.lifetimes.leaf)));
     let (mut writes, mut wanted) = (0, 0);
-    for minute in 0..DAYS * 24 * 60 {
-        let passed = Duration::from_mins(minute);
+    for look in 0..DAYS * 24 * 60 / LOOK {
+        let passed = Duration::from_mins(look * LOOK);
         let mut quiet = false;
         while !quiet {
             quiet = true;
@@ -43,7 +45,7 @@ fn play(skew: Duration) -> (u32, u32) {
 #[test]
 fn replicas_whose_clocks_are_far_apart_do_not_write_for_ever() {
     let (writes, wanted) = play(Duration::from_hours(40 * 24));
-    assert!(wanted > 5_000, "they do not quarrel: {wanted}");
+    assert!(wanted > 300, "they do not quarrel: {wanted}");
     assert!(writes < 2 * (8 + 10 + 24 / 3 * u32::try_from(DAYS).unwrap()), "{writes} writes");
 }
 

@@ -227,7 +227,8 @@ fn what_a_write_made_ours_is_given_up() {
         manager("ip-address-controller", "Update"),
     ];
     let mut object = json!({ "metadata": { "managedFields": fields } });
-    json_patch::patch(&mut object, &disown(&object)).expect("applies");
+    let patch = disown(&object);
+    json_patch::patch(&mut object, &patch).expect("applies");
     let expected = json!([fields[0], fields[2], fields[3]]);
     assert_eq!(object["metadata"]["managedFields"], expected);
     assert_eq!(disown(&object), Patch::default());
