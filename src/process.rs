@@ -24,7 +24,7 @@ pub struct Common {
     /// Namespace of the Lease and the Secret [default: the service account's, else ip-address-controller]
     #[arg(long, env = "POD_NAMESPACE")]
     namespace: Option<String>,
-    /// Address of /healthz and /readyz
+    /// Address of /healthz and /readyz; of `all` also /readyz/webhook and /readyz/controller
     #[arg(long, env = "HEALTH_ADDR", default_value = "[::]:8080")]
     health_addr: SocketAddr,
     /// Port of /metrics
@@ -130,7 +130,7 @@ impl std::fmt::Display for Misconfigured {
 
 impl std::error::Error for Misconfigured {}
 
-/// Controller and webhook in one process: whichever ends badly ends the other.
+/// Controller and webhook in one process: whichever ends badly ends the other. Each is ready on its own.
 pub async fn all(
     common: Common,
     flags: controller::process::Flags,
@@ -142,10 +142,13 @@ pub async fn all(
     common.serve_plain_ports(&health, &telemetry).await?;
     let namespace = common.namespace();
     let until = shutdown.clone();
-    let serving = crate::webhook::serve(&namespace, &settings, client, &telemetry, &health, until);
+    // The API server finds the webhook by the readiness of the process, and fails closed: what the
+    // controller still waits for must not take the webhook away.
+    let (of_webhook, of_controller) = (health.part("webhook"), health.part_aside("controller"));
+    let serving = crate::webhook::serve(&namespace, &settings, client, &telemetry, &of_webhook, until);
     let clients = common.controller_clients().await?;
     let controlling =
-        controller::process::control(&namespace, &flags, clients, &telemetry, &health, None, shutdown);
+        controller::process::control(&namespace, &flags, clients, &telemetry, &of_controller, shutdown);
     tokio::try_join!(serving, controlling)?;
     Ok(())
 }

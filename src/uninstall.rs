@@ -7,10 +7,11 @@
 use crate::process;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use crds::{FINALIZER, LABEL_ALLOCATION, NetIPAllocation};
+use crds::{ANNOTATION_INJECTED, FINALIZER, NetIPAllocation};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::ApiResource;
 use kube::{Api, Client, ResourceExt as _};
@@ -143,11 +144,11 @@ impl Work {
         let sets = sets.list(&ListParams::default()).await.context("cannot list DaemonSets")?;
         let pods = pods.list(&waiting).await.context("cannot list Pods")?;
         let sets = sets.items.iter().filter(|set| {
-            let template = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-            template.is_some_and(asks_for_allocation)
+            let template = set.spec.as_ref().map(|spec| &spec.template);
+            template.is_some_and(|template| is_ours(template.metadata.as_ref(), template.spec.as_ref()))
         });
         let pods = pods.items.iter().filter(|pod| {
-            pod.metadata.deletion_timestamp.is_none() && pod.spec.as_ref().is_some_and(asks_for_allocation)
+            pod.metadata.deletion_timestamp.is_none() && is_ours(Some(&pod.metadata), pod.spec.as_ref())
         });
         Ok(sets.map(full_name).chain(pods.map(full_name)).collect())
     }
@@ -268,12 +269,11 @@ fn progress(allocation: &DynamicObject) -> String {
     format!("{} ({})", allocation.name_any(), words.collect::<Vec<_>>().join(", "))
 }
 
-fn asks_for_allocation(spec: &PodSpec) -> bool {
-    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-    let required = affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
-    let terms = required.into_iter().flat_map(|required| &required.node_selector_terms);
-    let mut expressions = terms.flat_map(|term| term.match_expressions.iter().flatten());
-    expressions.any(|expression| expression.key == LABEL_ALLOCATION)
+/// Whether a pod or template has the requirement from us; what somebody else wrote, the controller leaves.
+fn is_ours(metadata: Option<&ObjectMeta>, spec: Option<&PodSpec>) -> bool {
+    let mark = metadata.and_then(|meta| meta.annotations.as_ref()?.get(ANNOTATION_INJECTED));
+    let affinity = spec.and_then(|spec| serde_json::to_value(spec.affinity.as_ref()?).ok());
+    affinity.is_some_and(|affinity| webhook::affinity::is_ours(mark.map(String::as_str), &affinity))
 }
 
 fn full_name<K: kube::Resource<DynamicType = ()>>(object: &K) -> String {

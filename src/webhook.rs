@@ -6,6 +6,7 @@ use certs::{Kind, Lifetimes, Manager, Resolver, Source, Target};
 use clap::Args;
 use http::Uri;
 use kube::Client;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use telemetry::Telemetry;
 use telemetry::certs::CertMetrics;
 use telemetry::server::ServerMetrics;
 use telemetry::webhook::Metrics;
+use tokio::task::JoinHandle;
+use webhook::decide::Question;
 use webhook::registration::{self, CONFIGURATION, SERVICE};
 use webhook::server::{self, Check, Health, Limits, Shutdown};
 use webhook::state::State;
@@ -121,8 +124,8 @@ pub async fn serve(
     let state = Arc::new(State::new(excluded, Metrics::new(telemetry)?));
     let index = health.check("index");
     let listener = server::listen("webhook", settings.addr).await?;
-    let certificates = certificates(&client, namespace, settings, telemetry, health)?;
-    let limits = Limits { drain_grace: Duration::from_secs(settings.drain_seconds), ..Limits::default() };
+    let (certificates, keeping) = certificates(&client, namespace, settings, telemetry, health)?;
+    let limits = limits(settings);
     let metrics = ServerMetrics::register(telemetry)?;
     let served =
         server::serve(listener, webhook::router(&state), certificates, limits, metrics, shutdown.clone());
@@ -131,9 +134,24 @@ pub async fn serve(
             let cut_off = drained?.cut_off;
             tracing::info!(cut_off, "drained");
         }
-        never = keep_up(client, settings, &state, &index, &shutdown) => never?,
+        failed = keep_up(client, settings, &state, &index, &shutdown) => match failed? {},
+        failed = supervise(keeping) => match failed? {},
     }
     Ok(())
+}
+
+fn limits(settings: &Settings) -> Limits {
+    Limits {
+        drain_grace: Duration::from_secs(settings.drain_seconds),
+        body_bytes_of: Question::ALL.map(|question| (question.path(), question.body_bytes())).into(),
+        ..Limits::default()
+    }
+}
+
+/// Without the task that renews certificates, the webhook would serve until they expire, and then nobody
+/// could say why. So its end is the end of the process.
+async fn supervise(task: JoinHandle<Infallible>) -> Result<Infallible> {
+    task.await.context("the task that keeps the certificates ended")
 }
 
 /// Certificates: our own in a Secret that replicas share, or files that somebody else keeps.
@@ -143,7 +161,7 @@ fn certificates(
     settings: &Settings,
     telemetry: &Telemetry,
     health: &Health,
-) -> Result<Arc<Resolver>> {
+) -> Result<(Arc<Resolver>, JoinHandle<Infallible>)> {
     let source = match &settings.cert_dir {
         None => Source::Own { namespace: namespace.to_owned(), secret: settings.secret.clone() },
         Some(folder) => Source::Files(certs::Files::in_folder(folder)),
@@ -166,8 +184,7 @@ fn certificates(
             Err(why) => check.not_ready(why),
         }),
     };
-    tokio::spawn(certs::manage(manager));
-    Ok(resolver)
+    Ok((resolver, tokio::spawn(certs::manage(manager))))
 }
 
 /// Everything beside the server that goes on as long as it does.
@@ -177,7 +194,7 @@ async fn keep_up(
     state: &Arc<State>,
     index: &Check,
     shutdown: &Shutdown,
-) -> Result<()> {
+) -> Result<Infallible> {
     let watches = webhook::watch::run(client.clone(), state.clone());
     let selector = registration::keep_narrow(client.clone(), state);
     let registered = async {
@@ -192,12 +209,12 @@ async fn keep_up(
             tracing::error!(%error, "cannot delete the webhook configurations");
         }
         // The drain is the server's to end.
-        std::future::pending::<Result<()>>().await
+        std::future::pending::<Result<Infallible>>().await
     };
     tokio::select! {
-        () = watches => Ok(()),
-        () = selector => Ok(()),
-        ended = registered => ended,
+        never = watches => match never {},
+        never = selector => match never {},
+        failed = registered => failed,
     }
 }
 

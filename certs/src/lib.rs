@@ -19,6 +19,7 @@ mod files;
 mod issue;
 mod manage;
 mod material;
+mod pace;
 mod resolve;
 mod rotate;
 mod settings;

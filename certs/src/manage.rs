@@ -6,6 +6,7 @@ use crate::contents::Contents;
 use crate::decide::published;
 use crate::files::Files;
 use crate::material::Certificate;
+use crate::pace::Pace;
 use crate::resolve::Resolver;
 use crate::settings::Settings;
 use crate::store::{self, CallError, call};
@@ -28,9 +29,6 @@ const LOOK_AT_LEAST: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(500);
 /// Somebody who keeps overwriting a bundle is answered at most so often.
 const INJECT_AT_MOST: Duration = Duration::from_secs(1);
-
-/// No state needs more steps than a few. If it seems to, something is wrong that haste would make worse.
-const QUICK_WRITES: usize = 8;
 
 /// Where certificates come from.
 #[derive(Clone, Debug)]
@@ -97,7 +95,8 @@ struct Running {
     /// The last contents that were whole.
     memory: Option<Contents>,
     injected: Vec<Option<Instant>>,
-    writes_in_a_row: usize,
+    pace: Pace,
+    quarrelling: bool,
     retry: Duration,
     ready: bool,
     reported: String,
@@ -120,7 +119,8 @@ impl Running {
         let watches = watch(secrets.as_ref().map(|(api, name)| (api.clone(), name.as_str())), &targets);
         let snapshot = Snapshot::new(secrets.is_some(), targets.len());
         let injected = vec![None; targets.len()];
-        let (memory, writes_in_a_row, retry, ready, reported) = (None, 0, RETRY, false, String::new());
+        let pace = Pace::new(manager.settings.lifetimes.leaf);
+        let (memory, quarrelling, retry, ready, reported) = (None, false, RETRY, false, String::new());
         Self {
             manager,
             secrets,
@@ -129,7 +129,8 @@ impl Running {
             snapshot,
             memory,
             injected,
-            writes_in_a_row,
+            pace,
+            quarrelling,
             retry,
             ready,
             reported,
@@ -161,12 +162,18 @@ impl Running {
         let turned = turn(&stored, !faults.is_empty(), &mut self.memory, &consumers, now, &settings);
         let turned = turned.map_err(|error| self.failed("issue", &error))?;
         if let Some(contents) = &turned.write {
+            let wait = self.pace.wait(Instant::now());
+            if !wait.is_zero() {
+                self.quarrel(&turned.decision.reason);
+                self.serve(&stored, &consumers, now);
+                return Ok(wait.min(LOOK_AT_LEAST));
+            }
             let kind = if turned.restored { "restore" } else { turned.decision.step.name() };
             self.write(contents, kind, &turned.decision.reason).await?;
-            self.writes_in_a_row += 1;
-            return Ok(if self.writes_in_a_row > QUICK_WRITES { LOOK_AT_LEAST } else { Duration::ZERO });
+            self.pace.wrote(Instant::now());
+            return Ok(Duration::ZERO);
         }
-        self.writes_in_a_row = 0;
+        self.quarrelling = false;
         self.serve(&stored, &consumers, now);
         let injected = self.inject(&bundle(&stored, now)).await?;
         // Until a margin that runs has passed, another leaf may be the better one.
@@ -174,6 +181,16 @@ impl Running {
         let pause =
             Duration::try_from(until.duration_since(now)).unwrap_or_default() + Duration::from_millis(1);
         Ok(pause.min(injected).min(LOOK_AT_LEAST))
+    }
+
+    /// Says once that somebody takes back what we write.
+    fn quarrel(&mut self, reason: &str) {
+        if !std::mem::replace(&mut self.quarrelling, true) {
+            let why = format!(
+                "the Secret is written again and again ({reason}): are the clocks of all replicas right?"
+            );
+            self.failed("write", &why);
+        }
     }
 
     fn margin_ends(&self, contents: &Contents, consumers: &[Consumer], now: Timestamp) -> Timestamp {

@@ -28,6 +28,9 @@ pub const LABEL_READY: &str = "ip.ready";
 pub const LABEL_ALLOCATION: &str = "netinfra.darkbrains.com/allocation";
 /// Node annotation with the address that the node holds.
 pub const ANNOTATION_RESERVED_IP: &str = "netinfra.darkbrains.com/reserved-ip";
+/// Pod annotation (on pods and on DaemonSet templates) that says which node affinity is ours: the names of the
+/// allocations in it, in order, with commas between them. Without it nothing is ever removed or deleted.
+pub const ANNOTATION_INJECTED: &str = "netinfra.darkbrains.com/injected";
 /// Finalizer that lets the controller carry out `releasePolicy` before an allocation goes.
 pub const FINALIZER: &str = "netinfra.darkbrains.com/release";
 /// Field manager of everything that the controller applies.

@@ -63,11 +63,16 @@ pub fn affinity(bytes: &[u8]) {
     let Ok(spec @ Value::Object(_)) = serde_json::from_slice::<Value>(bytes) else { return };
     let names = BTreeSet::from(["more".to_owned(), "voice".to_owned()]);
     let mut object = json!({ "spec": spec });
-    json_patch::patch(&mut object, &affinity::inject(&spec, "/spec", &names)).expect("the patch applies");
-    let second = affinity::inject(&object["spec"], "/spec", &names);
+    let first = affinity::inject(&object, "", &names);
+    json_patch::patch(&mut object, &first).expect("the patch applies");
+    let second = affinity::inject(&object, "", &names);
     assert!(second.0.is_empty(), "{second}");
-    let injected = object.clone();
-    json_patch::patch(&mut object, &affinity::remove(&injected["spec"], "/spec"))
-        .expect("the removal applies");
-    assert_eq!(affinity::injected(&object["spec"]), None);
+    let removal = affinity::remove(&object, "");
+    assert_eq!(
+        removal.0.is_empty(),
+        first.0.is_empty(),
+        "what was put in can be taken out, and nothing else"
+    );
+    json_patch::patch(&mut object, &removal).expect("the removal applies");
+    assert!(object.get("metadata").is_none(), "{object}");
 }

@@ -309,5 +309,6 @@ fn pod(number: usize, owner: usize, workload: &Arc<WorkloadKey>, node: &Arc<str>
         deleting: false,
         created: NOW,
         injected: Some([format!("allocation-{owner:03}")].into()),
+        ours: true,
     }
 }

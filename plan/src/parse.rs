@@ -3,9 +3,11 @@
 
 mod address;
 mod labels;
+mod names;
 mod reader;
 
 pub use address::parse as parse_address;
+pub use names::{Place, Wrong};
 pub use reader::Fault;
 
 use crate::WorkloadKey;
@@ -64,6 +66,20 @@ pub fn parse(spec: &Value) -> Result<Spec, Vec<Fault>> {
         Some(spec) if reader.faults.is_empty() => Ok(spec),
         _ => Err(reader.faults),
     }
+}
+
+/// What is wrong with the name of an allocation: it becomes the value of a node label.
+pub fn check_name(name: &str) -> Result<(), Fault> {
+    const MAX: usize = 63;
+    let message = if name.len() > MAX {
+        format!("has {} characters; at most {MAX} are allowed, since it becomes a label value", name.len())
+    } else {
+        match Place::Name.check(name) {
+            Ok(()) => return Ok(()),
+            Err(why) => why.to_string(),
+        }
+    };
+    Err(Fault { path: "metadata.name".into(), message })
 }
 
 /// Whether `deploymentRef` and `workloadRef` are both there and name different workloads. No fault of a
@@ -152,7 +168,7 @@ fn addresses(reader: &mut Reader, value: Option<&Value>) -> Vec<IpAddr> {
             continue;
         };
         match address::parse(&text) {
-            Err(why) => reader.fault(&path, &format!("{text:?} {why}")),
+            Err(why) => reader.fault(&path, &format!("{} {why}", names::quoted(&text))),
             Ok(address) => match addresses.iter().position(|other| *other == address) {
                 Some(first) => reader.fault(&path, &format!("{text:?} is the same address as entry {first}")),
                 None => addresses.push(address),
@@ -187,10 +203,11 @@ fn reference(
     let kind = kind.or_else(|| {
         reader.required_choice(&format!("{path}.kind"), field("kind"), "Deployment, StatefulSet or DaemonSet")
     });
-    let name = reader.required_string(&format!("{path}.name"), field("name"), 253, "the workload's name");
+    let name =
+        reader.required_string(&format!("{path}.name"), field("name"), Place::Name, "the workload's name");
     let namespace = match field("namespace") {
         None => Some("default".to_owned()),
-        given => reader.required_string(&format!("{path}.namespace"), given, 63, "a namespace"),
+        given => reader.required_string(&format!("{path}.namespace"), given, Place::Namespace, "a namespace"),
     };
     Some(WorkloadKey { kind: kind?, namespace: namespace?, name: name? })
 }
@@ -202,8 +219,9 @@ fn cloud(reader: &mut Reader, value: Option<&Value>) -> (Option<CloudProvider>, 
     };
     let field = |name: &str| cloud.get(name).filter(|value| !value.is_null());
     let provider = reader.required_choice("spec.cloud.provider", field("provider"), "gcp, aws or azure");
-    let region = field("region")
-        .and_then(|value| reader.required_string("spec.cloud.region", Some(value), 63, "a region"));
+    let region = field("region").and_then(|value| {
+        reader.required_string("spec.cloud.region", Some(value), Place::Location, "a region")
+    });
     let zones = reader.list("spec.cloud.zones", field("zones"), "a list of zones").unwrap_or_default();
     if zones.len() > 64 {
         reader.fault("spec.cloud.zones", "may have at most 64 zones");
@@ -212,7 +230,7 @@ fn cloud(reader: &mut Reader, value: Option<&Value>) -> (Option<CloudProvider>, 
         .iter()
         .enumerate()
         .filter_map(|(i, zone)| {
-            reader.required_string(&format!("spec.cloud.zones[{i}]"), Some(zone), 63, "a zone")
+            reader.required_string(&format!("spec.cloud.zones[{i}]"), Some(zone), Place::Location, "a zone")
         })
         .collect();
     (provider, region, zones)
@@ -263,9 +281,7 @@ fn terms(reader: &mut Reader, value: Option<&Value>) -> Vec<NodeSelectorTerm> {
 }
 
 fn expression(reader: &mut Reader, path: &str, requirement: &NodeSelectorRequirement) {
-    if let Err(why) = labels::check_key(&requirement.key) {
-        reader.fault(&format!("{path}.key"), &format!("{:?} {why}", requirement.key));
-    }
+    reader.fits(&format!("{path}.key"), Place::Key, &requirement.key);
     let values = &requirement.values;
     let wrong = match requirement.operator {
         SelectorOperator::In | SelectorOperator::NotIn if values.is_empty() => {
@@ -284,6 +300,11 @@ fn expression(reader: &mut Reader, path: &str, requirement: &NodeSelectorRequire
     if let Some(why) = wrong {
         reader.fault(&format!("{path}.values"), &format!("{:?} {why}", requirement.operator));
     }
+    if matches!(requirement.operator, SelectorOperator::In | SelectorOperator::NotIn) {
+        for (i, value) in values.iter().enumerate() {
+            reader.fits(&format!("{path}.values[{i}]"), Place::Value, value);
+        }
+    }
 }
 
 fn field_expression(reader: &mut Reader, path: &str, requirement: &NodeSelectorRequirement) {
@@ -297,6 +318,8 @@ fn field_expression(reader: &mut Reader, path: &str, requirement: &NodeSelectorR
         || requirement.values.len() != 1
     {
         reader.fault(path, "needs operator In or NotIn and exactly one value");
+    } else {
+        reader.fits(&format!("{path}.values[0]"), Place::Node, &requirement.values[0]);
     }
 }
 
@@ -316,6 +339,12 @@ fn tolerations(reader: &mut Reader, value: &Value) -> Vec<Toleration> {
             if !exists && toleration.key.as_ref().is_none_or(String::is_empty) {
                 reader
                     .fault(&path, "without a key the operator must be Exists (which tolerates every taint)");
+            }
+            if let Some(key) = toleration.key.as_ref().filter(|key| !key.is_empty()) {
+                reader.fits(&format!("{path}.key"), Place::Key, key);
+            }
+            if let Some(value) = toleration.value.as_ref().filter(|_| !exists) {
+                reader.fits(&format!("{path}.value"), Place::Value, value);
             }
             Some(toleration)
         })

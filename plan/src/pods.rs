@@ -3,7 +3,9 @@
 use crate::decide::Planner;
 use crate::index::{Phase, PodEntry};
 use crate::slot::{Slot, State};
-use crate::{Eviction, InstanceView, Notice, Reason, TemplateChange, WorkloadKey, leave, marks, select};
+use crate::{
+    Allocation, Eviction, InstanceView, Notice, Reason, TemplateChange, WorkloadKey, leave, marks, select,
+};
 use crds::WorkloadKind;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -308,7 +310,7 @@ fn strand(planner: &mut Planner<'_, '_>, workload: &WorkloadKey, claims: &[usize
         let due = since.plus_seconds(UNSCHEDULED_SECONDS);
         planner.notices.wake(due);
         waiting += usize::from(index.now >= due);
-        let injected = entry.pod.injected.as_ref();
+        let injected = entry.pod.injected.as_ref().filter(|_| entry.pod.ours);
         if injected.is_some_and(|injected| !injected.iter().any(awaited)) {
             planner.plan.evictions.push(eviction(entry, Reason::Stranded));
         }
@@ -328,8 +330,15 @@ fn passive<'w>(planner: &Planner<'_, 'w>) -> Names<'w> {
     allocations.filter(|(_, allocation)| !allocation.acts()).map(|(name, _)| name.as_str()).collect()
 }
 
-/// The same for workloads that no allocation refers to any more.
+/// Whether an allocation serves whoever asks for its nodes: it acts, and refers to no workload.
+fn serves_anybody(allocation: &Allocation) -> bool {
+    allocation.acts() && allocation.spec.as_ref().is_ok_and(|spec| spec.workload.is_none())
+}
+
+/// The same for workloads that no allocation refers to any more. Their pods may well wait for an allocation
+/// that refers to no workload.
 fn strand_orphans(planner: &mut Planner<'_, '_>, owners: &Owners<'_>, passive: &Names<'_>) {
+    let allocations = &planner.index.world.allocations;
     for (workload, pods) in &planner.index.workloads {
         if owners.contains_key(workload)
             || planner.index.world.excluded_namespaces.contains(&workload.namespace)
@@ -337,8 +346,11 @@ fn strand_orphans(planner: &mut Planner<'_, '_>, owners: &Owners<'_>, passive: &
             continue;
         }
         for entry in pods.iter().filter(|entry| entry.phase == Phase::Waiting) {
-            let injected = entry.pod.injected.as_ref();
-            if injected.is_some_and(|injected| !injected.iter().any(|name| passive.contains(name.as_str()))) {
+            let injected = entry.pod.injected.as_ref().filter(|_| entry.pod.ours);
+            let awaited = |name: &String| {
+                passive.contains(name.as_str()) || allocations.get(name).is_some_and(serves_anybody)
+            };
+            if injected.is_some_and(|injected| !injected.iter().any(awaited)) {
                 planner.plan.evictions.push(eviction(entry, Reason::Stranded));
             }
         }
@@ -352,7 +364,10 @@ fn strand_orphans(planner: &mut Planner<'_, '_>, owners: &Owners<'_>, passive: &
 fn templates(planner: &mut Planner<'_, '_>, owners: &Owners<'_>, passive: &Names<'_>) {
     let index = planner.index;
     for (workload, object) in &index.world.workloads {
+        // What somebody else wrote by hand is theirs to change.
+        let foreign = object.injected.is_some() && !object.ours;
         if workload.kind != WorkloadKind::DaemonSet
+            || foreign
             || index.world.excluded_namespaces.contains(&workload.namespace)
         {
             continue;

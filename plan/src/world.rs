@@ -125,8 +125,10 @@ pub struct WorkloadKey {
 pub struct Workload {
     /// Tolerations of its pod template.
     pub tolerations: Vec<crds::Toleration>,
-    /// Allocation names in the requirement that was injected into its pod template (DaemonSets).
+    /// Allocation names in the requirement of its pod template, whoever wrote it (DaemonSets).
     pub injected: Option<BTreeSet<String>>,
+    /// The requirement is marked as ours: only then may it be changed or removed.
+    pub ours: bool,
 }
 
 /// One pod of a referenced workload. Workload and node are shared between the pods that have the same
@@ -149,8 +151,10 @@ pub struct Pod {
     pub deleting: bool,
     /// When it was created, by the API server's clock; only compared with its like.
     pub created: Time,
-    /// Allocation names in its injected requirement; absent if it has none.
+    /// Allocation names in its requirement, whoever wrote it; absent if it has none.
     pub injected: Option<BTreeSet<String>>,
+    /// The requirement is marked as ours: only then may the pod be deleted because of it.
+    pub ours: bool,
 }
 
 /// A reading and when it began.

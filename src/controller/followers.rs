@@ -429,6 +429,7 @@ fn pod_for_planner(object: &lean::Pod, workload: Arc<WorkloadKey>, names: &mut N
         deleting: object.metadata.deletion_timestamp.is_some(),
         created: lean::created(&object.metadata),
         injected: object.injected(),
+        ours: object.is_ours(),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Kubernetes objects, decoded down to what the planner needs: the rest of them is skipped while parsing
 //! and never held in memory.
 
-use crds::{ANNOTATION_RESERVED_IP, NetIPAllocation, NetIPAllocationStatus, WorkloadKind};
+use crds::{
+    ANNOTATION_INJECTED, ANNOTATION_RESERVED_IP, NetIPAllocation, NetIPAllocationStatus, WorkloadKind,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
@@ -31,9 +33,16 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
     struct Ours {
         #[serde(rename = "netinfra.darkbrains.com/reserved-ip")]
         reserved_ip: Option<String>,
+        #[serde(rename = "netinfra.darkbrains.com/injected")]
+        injected: Option<String>,
     }
     let meta = Meta::deserialize(deserializer)?;
-    let reserved_ip = meta.annotations.reserved_ip;
+    let Ours { reserved_ip, injected } = meta.annotations;
+    let annotations: BTreeMap<String, String> =
+        [(ANNOTATION_RESERVED_IP, reserved_ip), (ANNOTATION_INJECTED, injected)]
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+            .collect();
     Ok(ObjectMeta {
         name: meta.name,
         namespace: meta.namespace,
@@ -41,7 +50,7 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         resource_version: meta.resource_version,
         generation: meta.generation,
         labels: meta.labels,
-        annotations: reserved_ip.map(|ip| BTreeMap::from([(ANNOTATION_RESERVED_IP.to_owned(), ip)])),
+        annotations: (!annotations.is_empty()).then_some(annotations),
         owner_references: meta.owner_references,
         finalizers: meta.finalizers,
         creation_timestamp: meta.creation_timestamp,
@@ -100,8 +109,19 @@ impl Allocation {
             generation: meta.generation.unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
             has_finalizer: meta.finalizers.iter().flatten().any(|name| name == crds::FINALIZER),
-            spec: plan::parse::parse(&self.spec).map(std::sync::Arc::new),
+            spec: self.spec().map(std::sync::Arc::new),
             status: self.status(),
+        }
+    }
+
+    /// A name that no node can be labelled with is a fault of the object, like any in its spec.
+    fn spec(&self) -> Result<plan::parse::Spec, Vec<plan::parse::Fault>> {
+        let name = plan::parse::check_name(self.metadata.name.as_deref().unwrap_or_default());
+        match (name, plan::parse::parse(&self.spec)) {
+            (Ok(()), parsed) => parsed,
+            (Err(fault), parsed) => {
+                Err(std::iter::once(fault).chain(parsed.err().unwrap_or_default()).collect())
+            }
         }
     }
 
@@ -165,14 +185,14 @@ impl Node {
     /// For the planner.
     pub fn for_planner(self) -> plan::Node {
         let created = created(&self.metadata);
-        let annotations = self.metadata.annotations.unwrap_or_default();
+        let mut annotations = self.metadata.annotations.unwrap_or_default();
         plan::Node {
             created,
             uid: self.metadata.uid.unwrap_or_default(),
             provider_id: self.spec.provider_id,
             ready: self.status.ready(),
             labels: self.metadata.labels.unwrap_or_default().into(),
-            reserved_ip: annotations.into_values().next(),
+            reserved_ip: annotations.remove(ANNOTATION_RESERVED_IP),
             unschedulable: self.spec.unschedulable,
             deleting: self.metadata.deletion_timestamp.is_some(),
             taints: self.spec.taints.into_iter().map(Taint::for_planner).collect(),
@@ -205,14 +225,17 @@ struct PodSpec {
     affinity: Option<Value>,
 }
 
-/// The allocations that a node affinity was injected for.
-fn injected(affinity: Option<&Value>) -> Option<BTreeSet<String>> {
-    webhook::affinity::injected(&serde_json::json!({ "affinity": affinity? }))
-}
-
 impl Pod {
+    /// The allocations that it requires, whoever wrote that.
     pub fn injected(&self) -> Option<BTreeSet<String>> {
-        injected(self.spec.affinity.as_ref())
+        webhook::affinity::required(self.spec.affinity.as_ref()?)
+    }
+
+    /// Whether that requirement is marked as ours.
+    pub fn is_ours(&self) -> bool {
+        let mark = self.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_INJECTED));
+        let affinity = self.spec.affinity.as_ref();
+        affinity.is_some_and(|affinity| webhook::affinity::is_ours(mark.map(String::as_str), affinity))
     }
 
     pub fn node(&self) -> Option<&str> {
@@ -247,7 +270,40 @@ struct WorkloadSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Template {
+    metadata: TemplateMeta,
     spec: TemplateSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct TemplateMeta {
+    #[serde(deserialize_with = "or_default")]
+    annotations: Mark,
+}
+
+/// The annotation that says what is ours.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Mark {
+    #[serde(rename = "netinfra.darkbrains.com/injected")]
+    injected: Option<String>,
+}
+
+/// `null` counts as absent.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+impl Template {
+    /// For the planner.
+    fn for_planner(&self) -> plan::Workload {
+        let (mark, affinity) = (self.metadata.annotations.injected.as_deref(), self.spec.affinity.as_ref());
+        plan::Workload {
+            injected: affinity.and_then(webhook::affinity::required),
+            ours: affinity.is_some_and(|affinity| webhook::affinity::is_ours(mark, affinity)),
+            tolerations: self.spec.tolerations(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -314,11 +370,7 @@ macro_rules! workload {
                 self.spec.selector.text()
             }
             fn for_planner(self) -> plan::Workload {
-                let template = self.spec.template.spec;
-                plan::Workload {
-                    injected: injected(template.affinity.as_ref()),
-                    tolerations: template.tolerations(),
-                }
+                self.spec.template.for_planner()
             }
         }
     };

@@ -13,7 +13,7 @@ use telemetry::controller::Metrics;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use webhook::server::{Check, Health, Shutdown};
+use webhook::server::{Health, Shutdown};
 
 /// How long the loop may stand still before the process counts as hung: it turns every few seconds.
 const HUNG: Duration = Duration::from_mins(1);
@@ -59,19 +59,16 @@ pub async fn main(common: Common, flags: Flags, shutdown: Shutdown) -> Result<()
     let (clients, telemetry) = (common.controller_clients().await?, common.telemetry()?);
     let health = Health::new(&shutdown);
     common.serve_plain_ports(&health, &telemetry).await?;
-    let ready = health.check("controller");
-    control(&common.namespace(), &flags, clients, &telemetry, &health, Some(ready), shutdown).await
+    control(&common.namespace(), &flags, clients, &telemetry, &health, shutdown).await
 }
 
-/// The controller without what it shares with others in the same process. `ready` is told whether it has what it
-/// needs; beside a webhook nobody is: traffic must not leave a webhook because of a controller.
+/// The controller without what it shares with others in the same process.
 pub async fn control(
     namespace: &str,
     flags: &Flags,
     clients: Clients,
     telemetry: &Telemetry,
     health: &Health,
-    ready: Option<Check>,
     shutdown: Shutdown,
 ) -> Result<()> {
     let metrics = Metrics::new(telemetry)?;
@@ -84,7 +81,7 @@ pub async fn control(
     // A task of its own: if it hangs, somebody has to be left to say so.
     let running = run(settings, clients, clouds.clone(), metrics, beat, stop.clone());
     let running = AbortOnDropHandle::new(tokio::spawn(running));
-    let watching = report(health, ready, pulse, &clouds, &meter, &pod);
+    let watching = report(health, pulse, &clouds, &meter, &pod);
     let stopping = async {
         shutdown.draining().await;
         stop.cancel();
@@ -101,23 +98,20 @@ pub async fn control(
 /// Readiness, liveness and the level of budgets, from the controller's pulse.
 async fn report(
     health: &Health,
-    ready: Option<Check>,
     mut pulse: watch::Receiver<Pulse>,
     clouds: &Clouds,
     meter: &CloudMeter,
     pod: &str,
 ) {
-    let heart = health.heart("controller", HUNG);
+    let (check, heart) = (health.check("controller"), health.heart("controller", HUNG));
     let healthy = meter.gcp.healthy.with_label_values(&[pod]);
     loop {
         healthy.set(1);
         let Pulse { missing, turns, .. } = pulse.borrow_and_update().clone();
-        if let Some(check) = &ready {
-            match missing {
-                None if turns > 0 => check.ready(),
-                None => check.not_ready("has not started yet"),
-                Some(missing) => check.not_ready(format!("waiting for {missing}")),
-            }
+        match missing {
+            None if turns > 0 => check.ready(),
+            None => check.not_ready("has not started yet"),
+            Some(missing) => check.not_ready(format!("waiting for {missing}")),
         }
         heart.beat();
         for (account, level) in clouds.levels() {

@@ -203,8 +203,16 @@ impl Writer {
         let mut all = vec![json!({ "op": "replace", "path": "/metadata/resourceVersion", "value": version })];
         let operations = serde_json::to_value(&operations).map_err(kube::Error::SerdeError)?;
         all.extend(operations.as_array().into_iter().flatten().cloned());
-        api.patch(&change.workload.name, &PatchParams::default(), &patch(Value::Array(all))).await?;
+        // By this name the webhook knows our own writes, and lets them pass.
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let written = api.patch(&change.workload.name, &params, &patch(Value::Array(all))).await?;
         info!(daemon_set = change.workload.name, names = ?change.names, "template changed");
+        let object = serde_json::to_value(&written).map_err(kube::Error::SerdeError)?;
+        let disowned = Patch::Json::<Value>(webhook::workload::disown(&object));
+        if let Err(error) = api.patch(&change.workload.name, &params, &disowned).await {
+            // Only whoever applies an affinity server-side is told of a conflict, and can force it.
+            debug!(%error, "cannot give up the ownership of a template");
+        }
         Ok(None)
     }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use webhook::allocation::{Request, mutate};
+use webhook::allocation::mutate;
 use webhook::registration::NAMESPACE;
 
 /// What to convert, and where to.
@@ -150,7 +150,9 @@ fn convert_object(object: &mut Value, remarks: &mut Vec<String>) -> Result<bool>
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("(no name)").to_owned();
     ensure!(object.get("spec").is_some(), "NetIPAllocation {name}: it has no spec");
     let excluded = crate::process::excluded_namespaces(NAMESPACE);
-    let answer = mutate(Request { object, old: None }, &excluded);
+    let given = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let spec = object.get("spec").cloned().unwrap_or_default();
+    let answer = mutate(given, spec, None, &excluded);
     if !answer.faults.is_empty() {
         let faults: Vec<String> = answer.faults.iter().map(ToString::to_string).collect();
         bail!("NetIPAllocation {name} is not valid: {}", faults.join("; "));

@@ -39,7 +39,13 @@ const INDEX_SYNCED: Family = Family {
     name: "netipallocation_webhook_index_synced",
     kind: Kind::Gauge,
     labels: &["index"],
-    help: "1 when the first list of what feeds the index has been read (allocations, replicasets)",
+    help: "1 when what feeds the index has been listed (allocations, replicasets of every namespace that is referred to)",
+};
+const NAMESPACE_SYNCED: Family = Family {
+    name: "netipallocation_webhook_namespace_synced",
+    kind: Kind::Gauge,
+    labels: &["namespace"],
+    help: "1 when the ReplicaSets of a namespace that allocations refer to have been listed and can be watched; 0: its pods are known by name only",
 };
 const WATCH_ERRORS: Family = Family {
     name: "netipallocation_webhook_watch_errors_total",
@@ -50,7 +56,7 @@ const WATCH_ERRORS: Family = Family {
 
 /// The families of admission.
 pub const FAMILIES: &[Family] =
-    &[REQUESTS, DURATION, IN_FLIGHT, REFUSALS, INDEX_SIZE, INDEX_SYNCED, WATCH_ERRORS];
+    &[REQUESTS, DURATION, IN_FLIGHT, REFUSALS, INDEX_SIZE, INDEX_SYNCED, NAMESPACE_SYNCED, WATCH_ERRORS];
 
 /// Handles of admission's families.
 #[derive(Clone, Debug)]
@@ -62,6 +68,7 @@ pub struct Metrics {
     pub refusals: IntCounterVec,
     pub index_size: IntGaugeVec,
     pub index_synced: IntGaugeVec,
+    pub namespace_synced: IntGaugeVec,
     pub watch_errors: IntCounterVec,
 }
 
@@ -75,6 +82,7 @@ impl Metrics {
             refusals: telemetry.counter(&REFUSALS)?,
             index_size: telemetry.gauge(&INDEX_SIZE)?,
             index_synced: telemetry.gauge(&INDEX_SYNCED)?,
+            namespace_synced: telemetry.gauge(&NAMESPACE_SYNCED)?,
             watch_errors: telemetry.counter(&WATCH_ERRORS)?,
         })
     }

@@ -39,6 +39,11 @@ pub async fn create(cluster: &Cluster, object: &Value) -> Result<Value> {
     send(cluster, "POST", "?fieldValidation=Strict", object).await
 }
 
+/// What `kubectl create --dry-run=server` says.
+pub async fn create_dry(cluster: &Cluster, object: &Value) -> Result<Value> {
+    send(cluster, "POST", "?fieldValidation=Strict&dryRun=All", object).await
+}
+
 /// Replaces an object as `kubectl replace --validate=strict` does.
 pub async fn replace(cluster: &Cluster, object: &Value) -> Result<Value> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).context("no name")?;

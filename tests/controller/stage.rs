@@ -385,19 +385,16 @@ impl Scene<'_> {
 
     /// Creates a workload in the scene's namespace, whose pods carry what admission injects (or not).
     pub async fn workload(&self, kind: &str, replicas: usize, injected: bool, grace: u32) -> Result<()> {
-        let mut pod = json!({
+        let mut template = json!({ "metadata": { "labels": { "app": self.name } }, "spec": {
             "terminationGracePeriodSeconds": grace,
             "containers": [{ "name": "web", "image": "registry.example/web" }],
-        });
+        } });
         if injected {
             let names = BTreeSet::from([self.name.clone()]);
-            let patch = webhook::affinity::inject(&pod, "", &names);
-            json_patch::patch(&mut pod, &patch)?;
+            let patch = webhook::affinity::inject(&template, "", &names);
+            json_patch::patch(&mut template, &patch)?;
         }
-        let mut spec = json!({
-            "selector": { "matchLabels": { "app": self.name } },
-            "template": { "metadata": { "labels": { "app": self.name } }, "spec": pod },
-        });
+        let mut spec = json!({ "selector": { "matchLabels": { "app": self.name } }, "template": template });
         if kind != "DaemonSet" {
             spec["replicas"] = json!(replicas);
         }

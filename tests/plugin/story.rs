@@ -12,20 +12,20 @@ use tokio::process::Command;
 /// Two pods of one StatefulSet, each on a node of its own, with what admission injects.
 fn stateful_set(replicas: u32) -> Value {
     let labels = json!({ "app": "sip" });
-    let mut pod = json!({
+    let mut template = json!({ "metadata": { "labels": labels }, "spec": {
         "terminationGracePeriodSeconds": 0,
         "containers": [{ "name": "sip", "image": "registry.example/sip" }],
         "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
             { "labelSelector": { "matchLabels": labels }, "topologyKey": "kubernetes.io/hostname" },
         ] } },
-    });
-    let patch = webhook::affinity::inject(&pod, "", &BTreeSet::from(["voice".to_owned()]));
-    json_patch::patch(&mut pod, &patch).expect("it applies");
+    } });
+    let patch = webhook::affinity::inject(&template, "", &BTreeSet::from(["voice".to_owned()]));
+    json_patch::patch(&mut template, &patch).expect("it applies");
     json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": "sip", "namespace": "demo" },
         "spec": {
             "replicas": replicas, "serviceName": "sip", "selector": { "matchLabels": labels },
-            "template": { "metadata": { "labels": labels }, "spec": pod },
+            "template": template,
         },
     })
 }

@@ -11,15 +11,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// The longest value of a label, which the name becomes.
-const MAX_NAME: usize = 63;
-
-/// What is asked: an object, and the stored one if it is an update.
+/// What is asked: a spec, and the stored one if it is an update.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'r> {
-    /// The object as it came.
-    pub object: &'r Value,
-    /// The object as it is stored; `None`: it is being created.
+    /// Name of the object; empty if the API server is to make one up.
+    pub name: &'r str,
+    /// The spec as it came.
+    pub spec: &'r Value,
+    /// The spec as it is stored; `None`: the object is being created.
     pub old: Option<&'r Value>,
 }
 
@@ -35,12 +34,11 @@ pub struct Answer {
 }
 
 /// Converts `deploymentRef`, makes addresses canonical, and refuses what cannot become valid.
-pub fn mutate(request: Request<'_>, excluded: &BTreeSet<String>) -> Answer {
+pub fn mutate(name: &str, mut spec: Value, old: Option<&Value>, excluded: &BTreeSet<String>) -> Answer {
     let mut answer = Answer::default();
-    let mut spec = request.object.get("spec").cloned().unwrap_or(Value::Null);
-    let converted = convert(request, &mut spec, &mut answer);
+    let converted = convert(old, &mut spec, &mut answer);
     canonicalise(&mut spec, &mut answer);
-    judge(request, &spec, &mut answer);
+    judge(Request { name, spec: &spec, old }, &mut answer);
     if converted {
         name_what_was_written(&mut answer.faults);
     }
@@ -51,9 +49,8 @@ pub fn mutate(request: Request<'_>, excluded: &BTreeSet<String>) -> Answer {
 /// Judges the final object by the same rules.
 pub fn validate(request: Request<'_>) -> Vec<Fault> {
     let mut answer = Answer::default();
-    let spec = request.object.get("spec").unwrap_or(&Value::Null);
-    judge(request, spec, &mut answer);
-    answer.faults.extend(reference_fault(request, spec));
+    judge(request, &mut answer);
+    answer.faults.extend(reference_fault(request.old, request.spec));
     answer.faults
 }
 
@@ -71,9 +68,18 @@ pub fn duplicates(request: Request<'_>, holder: impl Fn(IpAddr) -> Option<String
 /// Addresses that the object did not list before, with their places. What it did is no news: two objects
 /// may share it from before this rule.
 pub fn new_addresses(request: Request<'_>) -> impl Iterator<Item = (usize, IpAddr)> + '_ {
-    let before: BTreeSet<IpAddr> =
-        listed(request.old.and_then(|old| old.get("spec"))).map(|(_, address)| address).collect();
-    listed(request.object.get("spec")).filter(move |(_, address)| !before.contains(address))
+    let before = addresses(request.old);
+    listed(Some(request.spec)).filter(move |(_, address)| !before.contains(address))
+}
+
+/// Addresses that the object listed before and still does.
+pub fn kept_addresses(request: Request<'_>) -> impl Iterator<Item = IpAddr> + '_ {
+    let before = addresses(request.old);
+    listed(Some(request.spec)).map(|(_, address)| address).filter(move |address| before.contains(address))
+}
+
+fn addresses(spec: Option<&Value>) -> BTreeSet<IpAddr> {
+    listed(spec).map(|(_, address)| address).collect()
 }
 
 fn listed(spec: Option<&Value>) -> impl Iterator<Item = (usize, IpAddr)> + '_ {
@@ -84,12 +90,12 @@ fn listed(spec: Option<&Value>) -> impl Iterator<Item = (usize, IpAddr)> + '_ {
 
 /// `deploymentRef` becomes `workloadRef`. When both are there and differ, what the user changed counts;
 /// when that is both, or the object is new, nobody can tell. True: `workloadRef` is made of it.
-fn convert(request: Request<'_>, spec: &mut Value, answer: &mut Answer) -> bool {
+fn convert(old: Option<&Value>, spec: &mut Value, answer: &mut Answer) -> bool {
     let Some(deployment) = present(spec, "deploymentRef").cloned() else { return false };
     answer.warnings.push(
         "spec.deploymentRef is deprecated: use spec.workloadRef {kind: Deployment, name, namespace}".into(),
     );
-    if let Some(fault) = reference_fault(request, spec) {
+    if let Some(fault) = reference_fault(old, spec) {
         answer.faults.push(fault);
         return false;
     }
@@ -103,7 +109,7 @@ fn convert(request: Request<'_>, spec: &mut Value, answer: &mut Answer) -> bool 
     object.remove("deploymentRef");
     answer.patch.0.push(PatchOperation::Remove(RemoveOperation { path: pointer(&["deploymentRef"]) }));
     // An old deploymentRef beside a workloadRef says nothing new.
-    let counts = is_new(request, "deploymentRef", &deployment) || !object.contains_key("workloadRef");
+    let counts = is_new(old, "deploymentRef", &deployment) || !object.contains_key("workloadRef");
     if counts {
         object.insert("workloadRef".into(), converted.clone());
         let add = AddOperation { path: pointer(&["workloadRef"]), value: converted };
@@ -121,9 +127,9 @@ fn name_what_was_written(faults: &mut [Fault]) {
     }
 }
 
-fn reference_fault(request: Request<'_>, spec: &Value) -> Option<Fault> {
+fn reference_fault(old: Option<&Value>, spec: &Value) -> Option<Fault> {
     let (deployment, workload) = (present(spec, "deploymentRef")?, present(spec, "workloadRef")?);
-    let both_new = is_new(request, "deploymentRef", deployment) && is_new(request, "workloadRef", workload);
+    let both_new = is_new(old, "deploymentRef", deployment) && is_new(old, "workloadRef", workload);
     (both_new && parse::references_differ(spec)).then(|| Fault {
         path: "spec.deploymentRef".into(),
         message:
@@ -132,8 +138,8 @@ fn reference_fault(request: Request<'_>, spec: &Value) -> Option<Fault> {
     })
 }
 
-fn is_new(request: Request<'_>, field: &str, value: &Value) -> bool {
-    let old = request.old.and_then(|old| present(old.get("spec")?, field));
+fn is_new(old: Option<&Value>, field: &str, value: &Value) -> bool {
+    let old = old.and_then(|old| present(old, field));
     !old.is_some_and(|old| same(value, old))
 }
 
@@ -184,26 +190,18 @@ fn unchanged(field: &str, old: Option<&Value>, new: Option<&Value>) -> bool {
 
 /// All faults; on an update only those of fields that were changed: what an earlier schema let in must
 /// not stand in the way of everything else.
-fn judge(request: Request<'_>, spec: &Value, answer: &mut Answer) {
+fn judge(request: Request<'_>, answer: &mut Answer) {
+    let Request { name, spec, old } = request;
     let faults = parse::parse(spec).err().unwrap_or_default();
-    match request.old {
+    match old {
         None => {
             answer.faults.extend(faults);
-            let name = request.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-            if name.len() > MAX_NAME {
-                answer.faults.push(Fault {
-                    path: "metadata.name".into(),
-                    message: format!(
-                        "has {} characters; at most {MAX_NAME} are allowed, since it becomes a label value",
-                        name.len()
-                    ),
-                });
-            }
+            answer
+                .faults
+                .extend(Some(name).filter(|name| !name.is_empty()).and_then(|n| parse::check_name(n).err()));
         }
         Some(old) => {
-            let old = old.get("spec");
-            let changed =
-                |field: &str| !unchanged(field, old.and_then(|old| old.get(field)), spec.get(field));
+            let changed = |field: &str| !unchanged(field, old.get(field), spec.get(field));
             let new = faults.into_iter().filter(|fault| top_field(&fault.path).is_none_or(changed));
             answer.faults.extend(new);
         }

@@ -1,6 +1,7 @@
 //! Addresses that were just let through. Until the watch shows the object that was allowed, nobody else
 //! may have them: `kubectl apply -f folder/` is faster than a watch.
 
+use crate::decide;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -27,12 +28,13 @@ impl Claims {
         (claim.name != besides).then_some(claim.name.as_str())
     }
 
-    /// An object is let through with these addresses, and no longer has what it was let through with
-    /// before.
-    pub fn claim(&mut self, name: &str, addresses: &[IpAddr], now: Instant) {
-        self.held.retain(|_, claim| claim.until > now && claim.name != name);
-        for address in addresses {
-            self.held.insert(*address, Claim { name: name.to_owned(), until: now + CLAIM_LASTS });
+    /// An object is let through with these addresses. Of what it was let through with before, it no longer
+    /// has what it does not list any more; the watch may not have shown the rest yet.
+    pub fn claim(&mut self, of: &decide::Claim, now: Instant) {
+        let kept = |address: &IpAddr, claim: &Claim| claim.name != of.name || of.kept.contains(address);
+        self.held.retain(|address, claim| claim.until > now && kept(address, claim));
+        for address in &of.addresses {
+            self.held.insert(*address, Claim { name: of.name.clone(), until: now + CLAIM_LASTS });
         }
     }
 

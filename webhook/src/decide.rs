@@ -11,6 +11,7 @@ use plan::parse::Fault;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -41,6 +42,8 @@ pub struct Claim {
     pub name: String,
     /// The addresses that are new in it.
     pub addresses: Vec<IpAddr>,
+    /// The addresses that it keeps.
+    pub kept: Vec<IpAddr>,
 }
 
 /// A ReplicaSet that the watch has not shown yet.
@@ -52,7 +55,8 @@ pub struct Unknown {
     pub uid: String,
 }
 
-/// Answers from what is known now. With `last` the name of an unknown ReplicaSet has to do.
+/// Answers from what is known now. With `last` the name of an unknown ReplicaSet has to do, and also where
+/// there is nothing to wait for.
 pub fn decide(
     question: Question,
     request: &Request<'_>,
@@ -69,7 +73,7 @@ pub fn decide(
         return Err(Malformed("subresources are not reviewed".into()));
     }
     match question {
-        Question::MutateAllocation => Ok(mutate(&allocation(request, update)?, index)),
+        Question::MutateAllocation => Ok(mutate(allocation(request, update)?, index)),
         Question::ValidateAllocation => {
             let stores = request.dry_run != Some(true);
             Ok(validate(&allocation(request, update)?, index, now, stores))
@@ -82,50 +86,86 @@ pub fn decide(
     }
 }
 
-struct Allocation {
-    object: Value,
+/// The two fields of an allocation that matter. Whatever else is in it is skipped: anybody can send much
+/// of it.
+#[derive(Deserialize)]
+struct LeanAllocation<'b> {
+    #[serde(borrow, default)]
+    metadata: Option<LeanMeta<'b>>,
+    #[serde(default)]
+    spec: Option<Unambiguous>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LeanMeta<'b> {
+    #[serde(borrow)]
+    name: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    generate_name: Option<Cow<'b, str>>,
+}
+
+impl LeanAllocation<'_> {
+    fn into_spec(self) -> Value {
+        self.spec.map_or(Value::Null, |Unambiguous(spec)| spec)
+    }
+}
+
+struct Allocation<'b> {
+    metadata: LeanMeta<'b>,
+    spec: Value,
     old: Option<Value>,
 }
 
-impl Allocation {
+impl Allocation<'_> {
     fn request(&self) -> allocation::Request<'_> {
-        allocation::Request { object: &self.object, old: self.old.as_ref() }
+        let name = self.metadata.name.as_deref().unwrap_or_default();
+        allocation::Request { name, spec: &self.spec, old: self.old.as_ref() }
     }
 
+    /// The name, or the beginning of one that is still to be made up.
     fn name(&self) -> &str {
-        let text = |path| self.object.pointer(path).and_then(Value::as_str);
-        text("/metadata/name").or_else(|| text("/metadata/generateName")).unwrap_or_default()
-    }
-
-    fn refusal(&self, reason: Reason, faults: Vec<Fault>) -> Option<Refusal> {
-        (!faults.is_empty()).then(|| Refusal { reason, name: self.name().to_owned(), faults })
+        self.metadata.name.as_deref().or(self.metadata.generate_name.as_deref()).unwrap_or_default()
     }
 }
 
-fn allocation(request: &Request<'_>, update: bool) -> Result<Allocation, Malformed> {
+fn refusal(name: &str, reason: Reason, faults: Vec<Fault>) -> Option<Refusal> {
+    (!faults.is_empty()).then(|| Refusal { reason, name: name.to_owned(), faults })
+}
+
+fn allocation<'b>(request: &Request<'b>, update: bool) -> Result<Allocation<'b>, Malformed> {
     if !request.is_about(crds::GROUP, "netipallocations") {
         return Err(unexpected(request, "netipallocations"));
     }
-    let Unambiguous(object) = read(request.object, "object")?;
-    let old: Option<Unambiguous> = if update { Some(read(request.old_object, "oldObject")?) } else { None };
-    Ok(Allocation { object, old: old.map(|Unambiguous(old)| old) })
+    let object: LeanAllocation<'b> = read(request.object, "object")?;
+    let old: Option<LeanAllocation<'b>> =
+        if update { Some(read(request.old_object, "oldObject")?) } else { None };
+    Ok(Allocation {
+        metadata: object.metadata.unwrap_or_default(),
+        spec: object.spec.map_or(Value::Null, |Unambiguous(spec)| spec),
+        old: old.map(LeanAllocation::into_spec),
+    })
 }
 
-fn mutate(asked: &Allocation, index: &Index) -> Decision {
-    let answer = allocation::mutate(asked.request(), index.excluded());
-    let refusal = asked.refusal(Reason::Invalid, answer.faults);
+fn mutate(asked: Allocation<'_>, index: &Index) -> Decision {
+    let name = asked.name().to_owned();
+    let Allocation { metadata, spec, old } = asked;
+    let given = metadata.name.as_deref().unwrap_or_default();
+    let answer = allocation::mutate(given, spec, old.as_ref(), index.excluded());
+    let refusal = refusal(&name, Reason::Invalid, answer.faults);
     Decision::Answer(Verdict { patch: answer.patch, warnings: answer.warnings, refusal }, None)
 }
 
-fn validate(asked: &Allocation, index: &Index, now: Instant, stores: bool) -> Decision {
+fn validate(asked: &Allocation<'_>, index: &Index, now: Instant, stores: bool) -> Decision {
     let mut faults = allocation::validate(asked.request());
     let reason = if faults.is_empty() { Reason::Duplicate } else { Reason::Invalid };
     let holder = |address| index.holder(address, asked.name(), now).map(str::to_owned);
     faults.extend(allocation::duplicates(asked.request(), holder));
-    let refusal = asked.refusal(reason, faults);
+    let refusal = refusal(asked.name(), reason, faults);
     let claim = (stores && refusal.is_none()).then(|| Claim {
         name: asked.name().to_owned(),
         addresses: allocation::new_addresses(asked.request()).map(|(_, address)| address).collect(),
+        kept: allocation::kept_addresses(asked.request()).collect(),
     });
     Decision::Answer(Verdict { refusal, ..Verdict::default() }, claim)
 }
@@ -133,11 +173,12 @@ fn validate(asked: &Allocation, index: &Index, now: Instant, stores: bool) -> De
 fn pod(request: &Request<'_>, index: &Index, last: bool) -> Result<Decision, Malformed> {
     let pod: LeanPod<'_> = read(request.object, "object")?;
     let namespace = request.namespace.as_deref().unwrap_or_default();
+    let by_name = last || index.is_failing(namespace);
     let patch = |workload: &WorkloadKey| patched(workload::patch_pod(&pod, workload, index));
     match workload::ownership(&pod, namespace, index) {
         Ownership::Workload(workload) => patch(&workload),
-        Ownership::ReplicaSet { guess: Some(workload), .. } if last => patch(&workload),
-        Ownership::ReplicaSet { uid, .. } if !last => {
+        Ownership::ReplicaSet { guess: Some(workload), .. } if by_name => patch(&workload),
+        Ownership::ReplicaSet { uid, .. } if !by_name => {
             Ok(Decision::Await(Unknown { namespace: namespace.to_owned(), uid }))
         }
         Ownership::ReplicaSet { .. } | Ownership::Nobody => Ok(Decision::Answer(Verdict::default(), None)),
@@ -153,13 +194,13 @@ fn daemon_set(request: &Request<'_>, update: bool, index: &Index) -> Result<Deci
 }
 
 fn patched(patch: Result<Patch, serde_json::Error>) -> Result<Decision, Malformed> {
-    let patch = patch.map_err(|error| Malformed(format!("affinity: {error}")))?;
+    let patch = patch.map_err(|error| Malformed::new(format_args!("affinity: {error}")))?;
     Ok(Decision::Answer(Verdict { patch, ..Verdict::default() }, None))
 }
 
 fn read<'b, T: Deserialize<'b>>(raw: Option<&'b RawValue>, what: &str) -> Result<T, Malformed> {
     let raw = raw.ok_or_else(|| Malformed(format!("the request has no {what}")))?;
-    serde_json::from_str(raw.get()).map_err(|error| Malformed(format!("{what}: {error}")))
+    serde_json::from_str(raw.get()).map_err(|error| Malformed::new(format_args!("{what}: {error}")))
 }
 
 fn unexpected(request: &Request<'_>, expected: &str) -> Malformed {

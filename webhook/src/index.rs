@@ -22,6 +22,8 @@ pub struct Index {
     workloads: BTreeMap<WorkloadKey, BTreeSet<String>>,
     // By namespace, then by UID; `None`: it is of no Deployment.
     replica_sets: HashMap<String, HashMap<String, Option<Box<str>>>>,
+    // Namespaces whose ReplicaSets cannot be watched.
+    failing: BTreeSet<String>,
     claims: Claims,
 }
 
@@ -60,7 +62,9 @@ impl Index {
         let name: Arc<str> = name.into();
         let parsed = parse::parse(spec).ok();
         let acts = |spec: &Spec| spec.mode == crds::Mode::Enforce && !deleting;
+        // A name that is no label value would make every pod invalid that it is injected into.
         let workload = parsed
+            .filter(|_| parse::check_name(&name).is_ok())
             .filter(acts)
             .and_then(|spec| spec.workload)
             .filter(|workload| !self.excluded.contains(&workload.namespace));
@@ -139,6 +143,20 @@ impl Index {
         }
     }
 
+    /// The ReplicaSets of a namespace cannot be watched, or can again.
+    pub fn set_failing(&mut self, namespace: &str, failing: bool) {
+        if failing {
+            self.failing.insert(namespace.to_owned());
+        } else {
+            self.failing.remove(namespace);
+        }
+    }
+
+    /// Whether it is in vain to wait for a ReplicaSet of a namespace to be shown.
+    pub fn is_failing(&self, namespace: &str) -> bool {
+        self.failing.contains(namespace)
+    }
+
     /// Another object that has an address; of several, the first by name.
     pub fn holder(&self, address: IpAddr, besides: &str, now: Instant) -> Option<&str> {
         let owners = self.owners.get(&address).map(Vec::as_slice).unwrap_or_default();
@@ -151,7 +169,7 @@ impl Index {
     pub fn claim(&mut self, claim: &Claim, now: Instant) -> bool {
         let free = claim.addresses.iter().all(|address| self.holder(*address, &claim.name, now).is_none());
         if free {
-            self.claims.claim(&claim.name, &claim.addresses, now);
+            self.claims.claim(claim, now);
         }
         free
     }

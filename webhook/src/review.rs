@@ -78,6 +78,13 @@ pub struct Resource<'b> {
 #[error("{0}")]
 pub struct Malformed(pub String);
 
+impl Malformed {
+    /// Words that may quote what came: the beginning of them.
+    pub fn new(words: impl std::fmt::Display) -> Self {
+        Self(brief(&words.to_string()).into_owned())
+    }
+}
+
 /// Decodes a review. Whatever is not one is an error, never a panic.
 pub fn decode(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
     if bytes.is_empty() {
@@ -86,8 +93,8 @@ pub fn decode(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
     // serde_json does not look into strings that it skips.
     let text =
         std::str::from_utf8(bytes).map_err(|error| Malformed(format!("the body is not UTF-8: {error}")))?;
-    let envelope: Envelope<'_> =
-        serde_json::from_str(text).map_err(|error| Malformed(format!("not an AdmissionReview: {error}")))?;
+    let envelope: Envelope<'_> = serde_json::from_str(text)
+        .map_err(|error| Malformed::new(format_args!("not an AdmissionReview: {error}")))?;
     if envelope.kind != "AdmissionReview" || envelope.api_version != API_VERSION {
         let got = format!("{:.64?} of {:.64?}", envelope.kind, envelope.api_version);
         return Err(Malformed(format!("AdmissionReview of {API_VERSION} is expected, not {got}")));
@@ -95,8 +102,9 @@ pub fn decode(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
     let Some(request) = envelope.request else {
         return Err(Malformed("the review has no request".into()));
     };
-    if request.uid.is_empty() || request.uid.len() > MAX_UID {
-        return Err(Malformed(format!("the request has no uid, or one of more than {MAX_UID} bytes")));
+    let printable = request.uid.bytes().all(|byte| byte.is_ascii_graphic());
+    if request.uid.is_empty() || request.uid.len() > MAX_UID || !printable {
+        return Err(Malformed(format!("the request has no uid of at most {MAX_UID} printable characters")));
     }
     Ok(request)
 }
@@ -199,7 +207,7 @@ struct Cause<'a> {
 }
 
 /// The beginning of a text, if it is long.
-fn brief(text: &str) -> Cow<'_, str> {
+pub(crate) fn brief(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MAX_FAULT) {
         None => text.into(),
         Some((end, _)) => format!("{}…", &text[..end]).into(),

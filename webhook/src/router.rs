@@ -1,7 +1,7 @@
 //! The shell around the review functions: bytes in, bytes out, and what to say when it is too early.
 
 use crate::decide::{Decision, Question, Unknown, decide};
-use crate::review::{self, Malformed, Request, Verdict};
+use crate::review::{self, Malformed, Request, Verdict, brief};
 use crate::state::State;
 use axum::Router;
 use axum::body::Bytes;
@@ -9,6 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
+use plan::parse::Place;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telemetry::traces::{self, Context, Span};
@@ -27,6 +28,15 @@ impl Question {
             Self::MutateAllocation => "/mutate-allocations",
             Self::ValidateAllocation => "/validate-allocations",
             Self::MutateWorkload => "/mutate-pods",
+        }
+    }
+
+    /// The largest body. An allocation of 256 addresses with its status and managed fields has less than
+    /// 300 KiB, and an update carries two of them; a Pod of 1 MiB can make a review of 6.3 MB.
+    pub fn body_bytes(self) -> usize {
+        match self {
+            Self::MutateAllocation | Self::ValidateAllocation => 1 << 20,
+            Self::MutateWorkload => 8 << 20,
         }
     }
 
@@ -116,7 +126,11 @@ async fn answer(state: &State, question: Question, headers: &HeaderMap, body: &[
     if let Err(why) = check_headers(headers) {
         return failed("malformed", StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
     }
-    if !state.is_complete() {
+    let ready = match question {
+        Question::MutateAllocation | Question::ValidateAllocation => state.knows_allocations(),
+        Question::MutateWorkload => state.is_complete(),
+    };
+    if !ready {
         return not_synced(state);
     }
     match review::decode(body) {
@@ -150,9 +164,8 @@ fn failed(name: &'static str, status: StatusCode, why: impl Into<String>) -> Out
 }
 
 fn refused_bytes(malformed: &Malformed) -> Outcome {
-    // Its words may quote what came.
-    tracing::info!("refused bytes that are no review");
-    tracing::debug!(%malformed, "no review");
+    // Anybody can send such bytes, and the words may quote them; there is a metric.
+    tracing::debug!(%malformed, "refused bytes that are no review");
     failed("malformed", StatusCode::BAD_REQUEST, malformed.to_string())
 }
 
@@ -165,8 +178,10 @@ async fn reviewed(state: &State, question: Question, request: &Request<'_>) -> O
         Some(refusal) => {
             let reason = refusal.reason.as_str();
             state.metrics().refusals.with_label_values(&[question.as_str(), reason]).inc();
-            tracing::info!(name = refusal.name, reason, faults = refusal.faults.len(), "refused");
-            tracing::debug!(message = refusal.message(), "refused");
+            // Anybody can send a name that is none.
+            let name = if Place::Name.fits(&refusal.name) { &refusal.name } else { "(not a name)" };
+            tracing::info!(name, reason, faults = refusal.faults.len(), "refused");
+            tracing::debug!(message = &*brief(&refusal.message()), "refused");
             "refused"
         }
         None if verdict.patch.0.is_empty() => "allowed",

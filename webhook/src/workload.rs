@@ -3,11 +3,12 @@
 use crate::affinity;
 use crate::index::Index;
 use crds::WorkloadKind;
-use json_patch::Patch;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{Patch, PatchOperation, RemoveOperation, TestOperation};
 use plan::WorkloadKey;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -26,6 +27,8 @@ pub struct LeanPod<'b> {
 struct LeanMeta<'b> {
     #[serde(borrow, deserialize_with = "or_default")]
     labels: Labels<'b>,
+    #[serde(borrow)]
+    annotations: Option<Annotations<'b>>,
     #[serde(borrow, deserialize_with = "or_default")]
     owner_references: Vec<Owner<'b>>,
 }
@@ -35,6 +38,24 @@ struct LeanMeta<'b> {
 struct Labels<'b> {
     #[serde(rename = "pod-template-hash", borrow)]
     pod_template_hash: Option<Cow<'b, str>>,
+}
+
+/// The one annotation that is ours.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Annotations<'b> {
+    #[serde(rename = "netinfra.darkbrains.com/injected", borrow)]
+    injected: Option<Cow<'b, str>>,
+}
+
+impl Annotations<'_> {
+    /// As [`affinity`] looks at them: whether they are there, and ours among them.
+    fn lean(&self) -> Value {
+        match &self.injected {
+            Some(injected) => json!({ crds::ANNOTATION_INJECTED: injected }),
+            None => json!({}),
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -89,8 +110,31 @@ struct LeanDaemonSetSpec<'b> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct LeanTemplate<'b> {
+    #[serde(borrow)]
+    metadata: Option<LeanTemplateMeta<'b>>,
     #[serde(borrow, deserialize_with = "or_default")]
     spec: LeanPodSpec<'b>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct LeanTemplateMeta<'b> {
+    #[serde(borrow)]
+    annotations: Option<Annotations<'b>>,
+}
+
+impl LeanTemplate<'_> {
+    fn lean(&self) -> Result<Value, serde_json::Error> {
+        let mut template = json!({ "spec": self.spec.affinity_only()? });
+        if let Some(metadata) = &self.metadata {
+            template["metadata"] = with_annotations(metadata.annotations.as_ref());
+        }
+        Ok(template)
+    }
+}
+
+fn with_annotations(annotations: Option<&Annotations<'_>>) -> Value {
+    annotations.map_or(json!({}), |annotations| json!({ "annotations": annotations.lean() }))
 }
 
 /// `null` counts as absent, as it does for the API server.
@@ -180,13 +224,17 @@ pub fn patch_pod(
     index: &Index,
 ) -> Result<Patch, serde_json::Error> {
     match index.allocations_of(workload) {
-        Some(names) => Ok(affinity::inject(&pod.spec.affinity_only()?, "/spec", names)),
+        Some(names) => {
+            let metadata = with_annotations(pod.metadata.annotations.as_ref());
+            let pod = json!({ "metadata": metadata, "spec": pod.spec.affinity_only()? });
+            Ok(affinity::inject(&pod, "", names))
+        }
         None => Ok(Patch::default()),
     }
 }
 
-/// Where the pod spec is in a DaemonSet.
-pub const TEMPLATE_SPEC: &str = "/spec/template/spec";
+/// Where the pod template is in a DaemonSet.
+pub const TEMPLATE: &str = "/spec/template";
 
 /// What a DaemonSet that a user writes needs. A new one has no pods to lose, so it gets the requirement
 /// at once; a stored one keeps it if it had it. When a running one gets it is the controller's to say.
@@ -198,19 +246,41 @@ pub fn patch_daemon_set(
 ) -> Result<Patch, serde_json::Error> {
     let Some(names) = index.allocations_of(&object.key(namespace)) else { return Ok(Patch::default()) };
     if let Some(old) = old
-        && affinity::injected(&old.spec.template.spec.affinity_only()?).is_none()
+        && affinity::required(&old.spec.template.spec.affinity_only()?["affinity"]).is_none()
     {
         return Ok(Patch::default());
     }
-    Ok(affinity::inject(&object.spec.template.spec.affinity_only()?, TEMPLATE_SPEC, names))
+    Ok(affinity::inject(&object.spec.template.lean()?, TEMPLATE, names))
 }
 
-/// What the controller does to a DaemonSet: exactly these names, or none.
+/// What the controller does to a DaemonSet: exactly these names, or none. What it did not write stays.
 pub fn set_daemon_set(object: &Value, names: &BTreeSet<String>) -> Patch {
-    let spec = object.pointer(TEMPLATE_SPEC).cloned().unwrap_or_default();
+    let nothing = Value::Null;
+    let template = object.pointer(TEMPLATE).unwrap_or(&nothing);
     if names.is_empty() {
-        affinity::remove(&spec, TEMPLATE_SPEC)
+        affinity::remove(template, TEMPLATE)
     } else {
-        affinity::inject(&spec, TEMPLATE_SPEC, names)
+        affinity::inject(template, TEMPLATE, names)
     }
+}
+
+/// Gives up what a write of ours made us the owner of, by the object that it came back with. The fields
+/// around the requirement are one atomic value: as its owner we would be in the way of whoever applies an affinity
+/// of their own server-side. What nobody owns, anybody may apply.
+pub fn disown(object: &Value) -> Patch {
+    let managers = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let ours = |entry: &Value| entry["manager"] == crds::FIELD_MANAGER && entry["operation"] == "Update";
+    let places = managers.into_iter().flatten().enumerate().filter(|(_, entry)| ours(entry));
+    // The last goes first, so that the places of the others stay what they are.
+    let mut places: Vec<usize> = places.map(|(place, _)| place).collect();
+    places.reverse();
+    let operations = places.into_iter().flat_map(|place| {
+        let at = |tokens: &[&str]| {
+            let place = place.to_string();
+            PointerBuf::from_tokens(["metadata", "managedFields", &place].iter().chain(tokens).copied())
+        };
+        let manager = TestOperation { path: at(&["manager"]), value: json!(crds::FIELD_MANAGER) };
+        [PatchOperation::Test(manager), PatchOperation::Remove(RemoveOperation { path: at(&[]) })]
+    });
+    Patch(operations.collect())
 }

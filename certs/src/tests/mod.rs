@@ -3,4 +3,5 @@
 mod convergence;
 mod decisions;
 mod model;
+mod quarrel;
 mod rotation;

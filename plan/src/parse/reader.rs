@@ -1,5 +1,6 @@
 //! Reads typed values out of JSON and collects what is wrong.
 
+use super::names::{Place, quoted};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -48,12 +49,12 @@ impl Reader {
         text
     }
 
-    /// A string that has to be there and not be empty.
+    /// A string that has to be there, not be empty, and fit where it ends up.
     pub fn required_string(
         &mut self,
         path: &str,
         value: Option<&Value>,
-        max: usize,
+        place: Place,
         what: &str,
     ) -> Option<String> {
         if value.is_none() {
@@ -62,10 +63,21 @@ impl Reader {
         let text = self.string(path, value)?;
         if text.is_empty() {
             self.fault(path, &format!("must not be empty: {what}"));
-        } else if text.chars().count() > max {
-            self.fault(path, &format!("may have at most {max} characters"));
+            None
+        } else {
+            self.fits(path, place, &text).then_some(text)
         }
-        Some(text)
+    }
+
+    /// Whether a text fits where it ends up; a fault if not.
+    pub fn fits(&mut self, path: &str, place: Place, text: &str) -> bool {
+        match place.check(text) {
+            Ok(()) => true,
+            Err(why) => {
+                self.fault(path, &why.to_string());
+                false
+            }
+        }
     }
 
     pub fn integer(&mut self, path: &str, value: Option<&Value>, default: i32, min: i32, max: i32) -> i32 {
@@ -142,7 +154,7 @@ fn kind_of(value: &Value) -> String {
         Value::Null => "null".into(),
         Value::Bool(_) => "a boolean".into(),
         Value::Number(number) => format!("the number {number}"),
-        Value::String(text) => format!("the string {text:?}"),
+        Value::String(text) => format!("the string {}", quoted(text)),
         Value::Array(_) => "a list".into(),
         Value::Object(_) => "an object".into(),
     }

@@ -302,6 +302,7 @@ pub fn pod(workload: &WorkloadKey, node: Option<&String>, injected: BTreeSet<Str
         deleting: false,
         created,
         injected: Some(injected),
+        ours: true,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a valid spec is: every mistake is found, with its path, all at once.
 
 use libtest_mimic::{Failed, Trial};
-use plan::parse::{Spec, parse, references_differ};
+use plan::parse::{Spec, check_name, parse, references_differ};
 use serde_json::{Value, json};
 
 type Check = fn() -> Result<(), String>;
@@ -126,6 +126,9 @@ const GOOD: &[(&str, Check)] = &[
     ("refuses what is no object without a panic", no_object),
     ("says what a number has to be", numbers),
     ("says what was found in place of what", kinds),
+    ("says what would be right in a name", hints),
+    ("quotes no more of a text than a person reads", long_texts),
+    ("takes an allocation's name for a label", allocation_names),
 ];
 
 fn good() -> Value {
@@ -338,4 +341,61 @@ fn kinds() -> Result<(), String> {
 fn says(change: &Value, sentence: &str) -> Result<(), String> {
     let faults = parse(&with(change)).err().unwrap_or_default();
     same(&faults.iter().map(ToString::to_string).collect::<Vec<_>>(), &vec![sentence.to_owned()])
+}
+
+fn hints() -> Result<(), String> {
+    let namespace =
+        |text: &str| json!({"workloadRef": {"kind": "DaemonSet", "name": "w", "namespace": text}});
+    let name = |text: &str| json!({"workloadRef": {"kind": "DaemonSet", "name": text}});
+    for (text, hint) in [
+        ("prod ", "remove the white space"),
+        ("prod/web", "leave out the slash and what follows: the workload's name is a field of its own"),
+        ("{{ .Values.ns }}", "this is a template that was not rendered"),
+        ("Prod", "write it in lower case"),
+        ("my_ns", "write '-' in place of '_'"),
+        ("a.b", "a namespace has no dots"),
+        ("a,b", "only one can be named here"),
+        ("-a", "it has up to 63 lower-case letters, digits and '-', with a letter or digit at both ends"),
+    ] {
+        let sentence = format!("spec.workloadRef.namespace: {text:?} is not a valid namespace; {hint}");
+        says(&namespace(text), &sentence)?;
+    }
+    for (text, hint) in [
+        ("web,x=y", "only one can be named here"),
+        ("prod/web", "leave out what stands before the slash: kind and namespace are fields of their own"),
+        ("$(APP)", "this is a template that was not rendered"),
+        ("a..b", "letters or digits have to be on both sides of every dot"),
+        (
+            "web.",
+            "it has up to 253 lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
+        ),
+    ] {
+        says(&name(text), &format!("spec.workloadRef.name: {text:?} is not a valid name; {hint}"))?;
+    }
+    says(
+        &json!({"cloud": {"provider": "gcp", "zones": ["a b"]}}),
+        "spec.cloud.zones[0]: \"a b\" is not a valid label value, which a zone or region is on nodes; \
+         remove the white space",
+    )
+}
+
+fn long_texts() -> Result<(), String> {
+    let change = json!({"workloadRef": {"kind": "DaemonSet", "name": "W".repeat(1 << 20)}});
+    let faults = parse(&with(&change)).err().unwrap_or_default();
+    match faults.as_slice() {
+        [fault] if fault.message.len() < 300 => Ok(()),
+        other => Err(format!("{} faults, {} bytes", other.len(), format!("{other:?}").len())),
+    }
+}
+
+fn allocation_names() -> Result<(), String> {
+    same(&check_name(&"n".repeat(63)), &Ok(()))?;
+    same(&check_name("a.b-c"), &Ok(()))?;
+    let says = |name: &str| check_name(name).err().map(|fault| fault.to_string()).unwrap_or_default();
+    same(
+        &says(&"n".repeat(64)),
+        &"metadata.name: has 64 characters; at most 63 are allowed, since it becomes a label value"
+            .to_owned(),
+    )?;
+    same(&says("A"), &"metadata.name: \"A\" is not a valid name; write it in lower case".to_owned())
 }

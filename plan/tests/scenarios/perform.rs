@@ -150,6 +150,7 @@ fn pods_and_objects(scene: &mut Scene, plan: &Plan) {
     for change in &plan.daemon_sets {
         if let Some(workload) = world.workloads.get_mut(&change.workload) {
             workload.injected = (!change.names.is_empty()).then(|| change.names.clone());
+            workload.ours = workload.injected.is_some();
         }
     }
     for change in &plan.finalizers {

@@ -244,7 +244,8 @@ impl Scene {
                 "finished" => (pod.finished, pod.ready) = (true, false),
                 "terminating" => pod.deleting = true,
                 "bare" => pod.injected = None,
-                "requires" => pod.injected = Some(names(words.need("names")?)),
+                "requires" => (pod.injected, pod.ours) = (Some(names(words.need("names")?)), true),
+                "by-hand" => pod.ours = false,
                 other => return Err(format!("`{other}` is nothing that a pod has")),
             }
             if matches!(word, "bare" | "requires") {
@@ -270,6 +271,7 @@ impl Scene {
             deleting: false,
             created: self.now.plus_seconds(-3600),
             injected: None,
+            ours: true,
         })
     }
 
@@ -284,7 +286,8 @@ impl Scene {
                     workload.tolerations.push(toleration.map_err(|why| why.to_string())?);
                 }
                 "bare" => workload.injected = None,
-                "requires" => workload.injected = Some(names(words.need("names")?)),
+                "requires" => (workload.injected, workload.ours) = (Some(names(words.need("names")?)), true),
+                "by-hand" => workload.ours = false,
                 "missing" => {
                     self.unread.insert(format!("{key:?}"));
                     return Ok(());
@@ -428,6 +431,7 @@ impl Scene {
                 world.workloads.entry(key.clone()).or_insert_with(|| Workload {
                     tolerations: Vec::new(),
                     injected: (key.kind == WorkloadKind::DaemonSet).then_some(names),
+                    ours: true,
                 });
             }
         }

@@ -40,7 +40,35 @@ fn broken_objects() -> Vec<(String, Value)> {
                              "tolerations": [{ "value": "x" }] }),
         ),
     ];
+    let bad = |what: &str, field: &str, value: Value| {
+        let mut spec = json!({ "reservedIPs": ["203.0.113.5"], "cloud": cloud });
+        spec[field] = value;
+        (format!("old-{what}"), spec)
+    };
+    let term = |key: &str, value: &str| {
+        json!([{ "matchExpressions": [{ "key": key, "operator": "In", "values": [value] }],
+                 "matchFields": [{ "key": "spec.x", "operator": "In", "values": ["A B"] }] }])
+    };
+    let names = [
+        bad("blank", "workloadRef", json!({ "kind": "Deployment", "name": "web", "namespace": "prod " })),
+        bad("slash", "workloadRef", json!({ "kind": "Deployment", "name": "web", "namespace": "prod/web" })),
+        bad(
+            "template",
+            "deploymentRef",
+            json!({ "name": "{{ .Values.name }}", "namespace": "{{ .Values.ns }}" }),
+        ),
+        bad(
+            "comma",
+            "workloadRef",
+            json!({ "kind": "DaemonSet", "name": "web,x=y", "namespace": "default" }),
+        ),
+        bad("key", "nodeSelector", json!({ "Example.COM/a b": "x", "pool": "a b" })),
+        bad("terms", "nodeSelectorTerms", term("A..b/c", "x y")),
+        bad("taint", "tolerations", json!([{ "key": "a b", "value": "x y" }])),
+        bad("zones", "cloud", json!({ "provider": "gcp", "region": "eu west", "zones": ["a b", ""] })),
+    ];
     let mut objects: Vec<_> = specs.map(|(name, spec)| (format!("old-{name}"), spec)).to_vec();
+    objects.extend(names);
     let long = "n".repeat(64);
     objects.push((long, json!({ "reservedIPs": ["203.0.113.5"], "cloud": cloud })));
     objects
@@ -49,7 +77,7 @@ fn broken_objects() -> Vec<(String, Value)> {
 pub async fn broken_objects_stay_workable(_: Arc<Bed>, version: Version) -> Result<()> {
     // A cluster of its own: swapping the CRD would disturb the other tests.
     let cluster = &Cluster::builder().version(version).start().await?;
-    store_under_lax_schema(cluster).await?;
+    store_under_lax_schema(cluster, &broken_objects()).await?;
     for (name, spec) in broken_objects() {
         let done = work_with(cluster, &name).await.with_context(|| format!("{name}: {spec}"));
         done?;
@@ -57,7 +85,8 @@ pub async fn broken_objects_stay_workable(_: Arc<Bed>, version: Version) -> Resu
     Ok(())
 }
 
-async fn store_under_lax_schema(cluster: &Cluster) -> Result<()> {
+/// Stores objects as a schema without rules let them in, and puts ours in its place.
+pub async fn store_under_lax_schema(cluster: &Cluster, objects: &[(String, Value)]) -> Result<()> {
     let mut crd = crds::manifests().remove(0).crd;
     let lax = serde_json::from_value(lax_schema())?;
     let schema = crd.spec.versions[0].schema.as_mut().context("no schema")?;
@@ -68,9 +97,9 @@ async fn store_under_lax_schema(cluster: &Cluster) -> Result<()> {
     let params = PatchParams::apply("predecessor");
     api.patch("netipallocations.netinfra.darkbrains.com", &params, &Patch::Apply(&without_rules(crd)?))
         .await?;
-    for (name, spec) in broken_objects() {
-        let mut object = allocation(&name);
-        object["spec"] = spec;
+    for (name, spec) in objects {
+        let mut object = allocation(name);
+        object["spec"] = spec.clone();
         eventually("the lax schema to be served", async || create(cluster, &object).await).await?;
     }
     cluster.install_crds().await?;
@@ -109,7 +138,7 @@ async fn work_with(cluster: &Cluster, name: &str) -> Result<()> {
     let status =
         json!({ "status": { "reserved": 1, "attached": 0, "unattached": 1, "ips": [], "conditions": [] } });
     api.patch_status(name, &params, &Patch::Merge(&status)).await.context("status")?;
-    patch("an edit elsewhere", json!({ "spec": { "paused": true, "nodeSelector": { "pool": "x" } } }))
+    patch("an edit elsewhere", json!({ "spec": { "paused": true, "failover": { "minHoldSeconds": 9 } } }))
         .await?;
     patch("Retain", json!({ "spec": { "releasePolicy": "Retain" } })).await?;
     remove(cluster, name).await?;

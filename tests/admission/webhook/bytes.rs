@@ -114,3 +114,61 @@ pub async fn what_is_no_review_is_refused_and_nothing_falls_over(_: Arc<Bed>) ->
     ensure!(!guarded.hook.log()?.contains("panicked"), "something panicked");
     works(&guarded.cluster).await
 }
+
+/// Three bodies that once took 200 to 500 MiB each. They are answered with a refusal, or cut off for their
+/// size, and the process stays as small as it was.
+pub async fn hostile_bodies_cost_little_memory(_: Arc<Bed>) -> Result<()> {
+    let guarded = super::kit::start(Version::Newest).await?;
+    let client = client(&guarded).await?;
+    let before = peak_kib(&guarded)?;
+    for path in ["/mutate-allocations", "/validate-allocations"] {
+        for (what, body) in trees() {
+            // Above the limit the answer comes while the body is still being sent.
+            if let Ok((status, answer)) = send(&client, "POST", path, "application/json", body).await {
+                ensure!(
+                    status == 413 || status == 400 || answer.contains("\"allowed\":false"),
+                    "{path}: {what}: {status} {answer}"
+                );
+            }
+        }
+    }
+    let more = peak_kib(&guarded)?.saturating_sub(before);
+    println!("memory: {} MiB before, at most {} MiB more", before >> 10, more >> 10);
+    ensure!(more < 64 << 10, "{} MiB more", more >> 10);
+    guarded.hook.process.check_running()?;
+    works(&guarded.cluster).await
+}
+
+/// Lists of tiny objects, in the spec and where nobody looks: as large as the limit lets pass, and larger.
+fn trees() -> Vec<(String, Vec<u8>)> {
+    let list = |bytes: usize| format!("[{}{{}}]", "{\"\":0},".repeat(bytes / 7));
+    let object = |fields: String| format!("{{\"metadata\":{{\"name\":\"x\"}},{fields}}}");
+    let review = |object: &str| {
+        let mut review = review("UPDATE", &json!({}));
+        review["request"]["object"] = json!("OBJECT");
+        review["request"]["oldObject"] = json!("OLD");
+        review.to_string().replace("\"OBJECT\"", object).replace("\"OLD\"", "{\"spec\":{}}")
+    };
+    let mut bodies = Vec::new();
+    for bytes in [1_000_000, 1 << 20, 1_700 << 10] {
+        for field in ["spec", "status", "metadata"] {
+            let text = match field {
+                "metadata" => {
+                    format!("{{\"metadata\":{{\"name\":\"x\",\"managedFields\":{}}}}}", list(bytes))
+                }
+                "status" => object(format!("\"spec\":7,\"status\":{}", list(bytes))),
+                _ => object(format!("\"spec\":{}", list(bytes))),
+            };
+            bodies.push((format!("{bytes} bytes of {field}"), review(&text).into_bytes()));
+        }
+    }
+    bodies
+}
+
+/// The most memory that the process has ever held.
+fn peak_kib(guarded: &Guarded) -> Result<u64> {
+    let pid = guarded.hook.process.id().context("it does not run")?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
+}

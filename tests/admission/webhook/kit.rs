@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 
 /// Namespace of the webhook, and its service account.
 pub const NAMESPACE: &str = "ip-address-controller";
-const ACCOUNT: &str = "ip-address-controller-webhook";
+pub const ACCOUNT: &str = "ip-address-controller-webhook";
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A cluster and the webhook process that guards it.
@@ -130,7 +130,7 @@ impl Hook {
 }
 
 /// A plain HTTP request on loopback.
-async fn get(port: u16, path: &str) -> Result<(u16, String)> {
+pub async fn get(port: u16, path: &str) -> Result<(u16, String)> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

@@ -116,13 +116,19 @@ pub async fn existing_affinity_is_kept(_: Arc<Bed>) -> Result<()> {
     let ours = json!({ "key": "netinfra.darkbrains.com/allocation", "operator": "In", "values": ["keeper"] });
     let mut expected = pod["spec"]["affinity"].clone();
     expected["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] = json!([
-        { "matchExpressions": [zone, ready, ours] },
+        { "matchExpressions": [ready, ours, zone] },
         { "matchFields": [field], "matchExpressions": [ready, ours] },
         {},
     ]);
     let once = dry_run(cluster, "kept", &pod).await?;
     ensure!(once["spec"]["affinity"] == expected, "{}", once["spec"]["affinity"]);
+    ensure!(
+        once["metadata"]["annotations"]["netinfra.darkbrains.com/injected"] == "keeper",
+        "{}",
+        once["metadata"]
+    );
     pod["spec"]["affinity"] = expected.clone();
+    pod["metadata"]["annotations"] = json!({ "netinfra.darkbrains.com/injected": "keeper" });
     let twice = dry_run(cluster, "kept", &pod).await?;
     ensure!(twice["spec"]["affinity"] == expected, "a second pass: {}", twice["spec"]["affinity"]);
     forget(cluster, &["keeper"]).await

@@ -14,6 +14,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
+use std::time::Duration;
 
 /// Name of both configurations.
 pub const CONFIGURATION: &str = "ip-address-controller";
@@ -24,6 +25,9 @@ pub const NAMESPACE: &str = "ip-address-controller";
 /// The webhook of pods and DaemonSets.
 pub const PODS: &str = "pods.netinfra.darkbrains.com";
 
+/// How long the API server may take for a call.
+const CALL: Duration = Duration::from_secs(10);
+
 const FIELD_MANAGER: &str = "ip-address-controller-registration";
 
 /// Creates both configurations, or brings them up to date, for a process outside the cluster.
@@ -31,9 +35,9 @@ pub async fn register(client: &Client, url: &str) -> kube::Result<()> {
     let [mutating, validating] = configurations(&Endpoint::Url(url.trim_end_matches('/').to_owned()));
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    api.patch(CONFIGURATION, &params, &Patch::Apply(mutating)).await?;
+    call(api.patch(CONFIGURATION, &params, &Patch::Apply(mutating))).await?;
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    api.patch(CONFIGURATION, &params, &Patch::Apply(validating)).await?;
+    call(api.patch(CONFIGURATION, &params, &Patch::Apply(validating))).await?;
     tracing::info!(url, configuration = CONFIGURATION, "registered");
     Ok(())
 }
@@ -41,11 +45,19 @@ pub async fn register(client: &Client, url: &str) -> kube::Result<()> {
 /// Deletes both configurations; it is no error if they are gone.
 pub async fn unregister(client: &Client) -> kube::Result<()> {
     let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    gone(api.delete(CONFIGURATION, &DeleteParams::default()).await.map(drop))?;
+    gone(call(api.delete(CONFIGURATION, &DeleteParams::default())).await.map(drop))?;
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    gone(api.delete(CONFIGURATION, &DeleteParams::default()).await.map(drop))?;
+    gone(call(api.delete(CONFIGURATION, &DeleteParams::default())).await.map(drop))?;
     tracing::info!(configuration = CONFIGURATION, "unregistered");
     Ok(())
+}
+
+/// A call that does not go on for ever.
+async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    match tokio::time::timeout(CALL, request).await {
+        Ok(answer) => answer,
+        Err(elapsed) => Err(kube::Error::Service(Box::new(elapsed))),
+    }
 }
 
 fn gone(deleted: kube::Result<()>) -> kube::Result<()> {

@@ -1,6 +1,6 @@
 //! Keeps the pod webhook down to the namespaces that allocations refer to: pods elsewhere never pay.
 
-use super::{CONFIGURATION, PODS};
+use super::{CONFIGURATION, PODS, call};
 use crate::state::State;
 use futures::StreamExt as _;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -11,9 +11,10 @@ use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::pin::pin;
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 const FIELD_MANAGER: &str = "ip-address-controller-namespaces";
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
@@ -21,7 +22,10 @@ const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 /// How long a selector may be too wide. Another replica may know of a namespace a moment before us;
 /// without this, the two would undo each other's work.
 const QUIET: Duration = Duration::from_secs(2);
+/// The pause after a write that failed.
 const RETRY: Duration = Duration::from_secs(2);
+/// How often a configuration is looked for that the watch does not show.
+const LOOK: Duration = Duration::from_secs(30);
 
 /// When the selector is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,27 +40,33 @@ enum Due {
 
 /// Writes the selector whenever it is not what the index asks for, for ever. A configuration that does
 /// not exist is left to whoever makes it.
-pub async fn keep_narrow(client: Client, state: &State) {
+pub async fn keep_narrow(client: Client, state: &State) -> Infallible {
     let api: Api<MutatingWebhookConfiguration> = Api::all(client);
     let mut configurations = pin!(watch_object(api.clone(), CONFIGURATION).default_backoff());
     let mut changes = state.changes();
     let mut current: Option<Current> = None;
-    let mut due_at = None;
+    let (mut due_at, mut not_before) = (None, Instant::now());
     loop {
         let wanted = state.index().namespaces();
         due_at = match current.as_ref().map_or(Due::Never, |current| due(&current.selector, &wanted)) {
-            _ if !state.is_complete() => None,
+            _ if !state.knows_allocations() => None,
             Due::Never => None,
-            Due::Now => Some(Instant::now()),
-            Due::Soon => due_at.or(Some(Instant::now() + QUIET)),
+            Due::Now => Some(not_before.max(Instant::now())),
+            Due::Soon => due_at.or(Some(not_before.max(Instant::now() + QUIET))),
         };
-        let far = Instant::now() + Duration::from_hours(1);
         tokio::select! {
-            () = sleep_until(due_at.unwrap_or(far)), if due_at.is_some() => {
-                if let Some(uid) = current.take().map(|current| current.uid) {
-                    current = write(&api, &uid, &wanted).await;
-                }
+            () = sleep_until(due_at.unwrap_or(not_before)), if due_at.is_some() => {
                 due_at = None;
+                if let Some(known) = &current {
+                    match write(&api, &known.uid, &wanted).await {
+                        Ok(written) => current = read(&written),
+                        Err(error) => {
+                            tracing::warn!(%error, "cannot narrow the pod webhook's namespaceSelector");
+                            not_before = Instant::now() + RETRY;
+                            look(&api, &mut current).await;
+                        }
+                    }
+                }
             }
             Some(event) = configurations.next() => match event {
                 Ok(object) => current = object.as_ref().and_then(read),
@@ -64,7 +74,16 @@ pub async fn keep_narrow(client: Client, state: &State) {
             },
             // The sender lives in `state`.
             _ = changes.changed() => {}
+            () = sleep(LOOK), if current.is_none() => look(&api, &mut current).await,
         }
+    }
+}
+
+/// Reads the configuration. What cannot be read stays what it was: to forget it would be never to write again.
+async fn look(api: &Api<MutatingWebhookConfiguration>, current: &mut Option<Current>) {
+    match call(api.get_opt(CONFIGURATION)).await {
+        Ok(found) => *current = found.as_ref().and_then(read),
+        Err(error) => tracing::warn!(%error, "cannot read the webhook configuration"),
     }
 }
 
@@ -111,13 +130,12 @@ fn wanted(namespaces: &BTreeSet<String>) -> LabelSelector {
     LabelSelector { match_expressions: Some(vec![requirement]), ..LabelSelector::default() }
 }
 
-/// The UID keeps a configuration that has gone meanwhile from being made anew. What was written is
-/// returned; what could not be is read again after a while.
+/// The UID keeps a configuration that has gone meanwhile from being made anew.
 async fn write(
     api: &Api<MutatingWebhookConfiguration>,
     uid: &str,
     namespaces: &BTreeSet<String>,
-) -> Option<Current> {
+) -> kube::Result<MutatingWebhookConfiguration> {
     tracing::info!(?namespaces, "narrowing the pod webhook");
     let patch = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -126,14 +144,7 @@ async fn write(
         "webhooks": [{ "name": PODS, "namespaceSelector": wanted(namespaces) }],
     });
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    match api.patch(CONFIGURATION, &params, &Patch::Apply(patch)).await {
-        Ok(written) => read(&written),
-        Err(error) => {
-            tracing::warn!(%error, "cannot narrow the pod webhook's namespaceSelector");
-            tokio::time::sleep(RETRY).await;
-            api.get_opt(CONFIGURATION).await.ok().flatten().as_ref().and_then(read)
-        }
-    }
+    call(api.patch(CONFIGURATION, &params, &Patch::Apply(patch))).await
 }
 
 #[cfg(test)]

@@ -85,6 +85,14 @@ const MUTATING: &[Webhook] = &[
                 "request.resource.resource != 'daemonsets' || request.operation == 'CREATE' || \
                  object.spec.template != oldObject.spec.template",
             ),
+            // What the controller takes out, a replica whose index lags would put back in. (Of the field
+            // manager, because it is the same wherever the controller runs; who borrows the name gains no
+            // more than a DaemonSet that the controller changes a moment later.)
+            (
+                "not-the-controllers-own-write",
+                "request.resource.resource != 'daemonsets' || !has(request.options) || \
+                 !has(request.options.fieldManager) || request.options.fieldManager != 'ip-address-controller'",
+            ),
         ],
     },
 ];

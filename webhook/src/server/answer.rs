@@ -91,7 +91,8 @@ impl Answerer {
             return Err(Refusal::Encoding);
         }
         let (parts, body) = request.into_parts();
-        let held = body::read(body, &self.limits, &self.memory).await.map_err(Refusal::Body)?;
+        let most = self.limits.body_bytes_of(parts.uri.path());
+        let held = body::read(body, most, &self.limits, &self.memory).await.map_err(Refusal::Body)?;
         place.enter(Phase::Answer);
         let _working = self.working.try_acquire().map_err(|_| Refusal::Overloaded)?;
         let Held { bytes, .. } = &held;

@@ -36,14 +36,19 @@ pub fn memory(limits: &Limits) -> Arc<Semaphore> {
     Arc::new(Semaphore::new((limits.all_bodies_bytes >> 10).min(Semaphore::MAX_PERMITS)))
 }
 
-/// Reads a body.
-pub async fn read(mut body: Incoming, limits: &Limits, memory: &Arc<Semaphore>) -> Result<Held, Fault> {
+/// Reads a body of at most so many bytes.
+pub async fn read(
+    mut body: Incoming,
+    most: usize,
+    limits: &Limits,
+    memory: &Arc<Semaphore>,
+) -> Result<Held, Fault> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    if announced > limits.body_bytes {
+    if announced > most {
         // A client that asked first (`Expect: 100-continue`) is told no, and sends nothing.
         return Err(Fault::TooLarge);
     }
-    let reading = collect(&mut body, announced, limits, memory);
+    let reading = collect(&mut body, announced, most, memory);
     let fault = match tokio::time::timeout(limits.body, reading).await {
         Ok(Ok(held)) => return Ok(held),
         Ok(Err(fault)) => fault,
@@ -58,7 +63,7 @@ pub async fn read(mut body: Incoming, limits: &Limits, memory: &Arc<Semaphore>) 
 async fn collect(
     body: &mut Incoming,
     announced: usize,
-    limits: &Limits,
+    most: usize,
     memory: &Arc<Semaphore>,
 ) -> Result<Held, Fault> {
     let mut bytes = Vec::with_capacity(announced.min(Limits::FREE_BODY_BYTES));
@@ -66,7 +71,7 @@ async fn collect(
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| Fault::Broken)?.into_data() else { continue };
         let length = bytes.len() + data.len();
-        if length > limits.body_bytes {
+        if length > most {
             return Err(Fault::TooLarge);
         }
         hold(&mut permit, length, memory)?;

@@ -1,7 +1,11 @@
 //! Health: alive is who answers; ready is who has all that it needs, and says what is missing.
+//!
+//! A process of several parts has a readiness for each (`/readyz/PART`). What `/readyz` says is what the
+//! process gets requests for: the parts that serve nobody are told there and do not count.
 
 use super::Shutdown;
 use axum::Router;
+use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::routing::get;
 use std::collections::BTreeMap;
@@ -12,15 +16,40 @@ use std::time::{Duration, Instant};
 /// Named conditions of readiness. Clones are the same registry.
 #[derive(Clone, Debug)]
 pub struct Health {
-    checks: Arc<Mutex<BTreeMap<String, Result<(), String>>>>,
+    checks: Arc<Mutex<BTreeMap<Key, Result<(), String>>>>,
     hearts: Arc<Mutex<Vec<Heart>>>,
     shutdown: Shutdown,
+    part: Part,
+}
+
+/// A condition by its part and its name.
+type Key = (Part, String);
+
+/// A part of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Part {
+    /// Empty: the whole process.
+    name: &'static str,
+    /// Does not count for the readiness of the process.
+    aside: bool,
 }
 
 impl Health {
     /// Ready until somebody asks for a check, or the drain begins.
     pub fn new(shutdown: &Shutdown) -> Self {
-        Self { checks: Arc::default(), hearts: Arc::default(), shutdown: shutdown.clone() }
+        let (checks, hearts, part) = (Arc::default(), Arc::default(), Part::default());
+        Self { checks, hearts, shutdown: shutdown.clone(), part }
+    }
+
+    /// The same registry for a part of the process that serves requests.
+    pub fn part(&self, name: &'static str) -> Self {
+        Self { part: Part { name, aside: false }, ..self.clone() }
+    }
+
+    /// The same registry for a part of the process that serves nobody: no request need be kept from the
+    /// process because this part is not ready.
+    pub fn part_aside(&self, name: &'static str) -> Self {
+        Self { part: Part { name, aside: true }, ..self.clone() }
     }
 
     /// Adds a condition, which does not hold yet.
@@ -30,15 +59,25 @@ impl Health {
         check
     }
 
-    /// Whether everything holds, and a line for each condition.
+    /// Whether everything that counts holds, and a line for each condition.
     pub fn readiness(&self) -> (bool, String) {
-        let checks = self.lock();
+        self.readiness_of(None)
+    }
+
+    /// The same for one part.
+    fn readiness_of(&self, part: Option<&str>) -> (bool, String) {
+        let all = self.lock();
+        let asked = |of: &Part| part.is_none_or(|part| of.name == part);
+        let counts = |of: &Part| part.is_some() || !of.aside;
+        let checks: Vec<_> = all.iter().filter(|((of, _), _)| asked(of)).collect();
         let draining = self.shutdown.is_draining();
         let mut text = String::new();
-        for (name, state) in checks.iter() {
+        for ((of, name), state) in &checks {
+            let name = if of.name.is_empty() { name.clone() } else { format!("{}/{name}", of.name) };
             let _ = match state {
                 Ok(()) => writeln!(text, "[+] {name}"),
-                Err(reason) => writeln!(text, "[-] {name}: {reason}"),
+                Err(reason) if counts(of) => writeln!(text, "[-] {name}: {reason}"),
+                Err(reason) => writeln!(text, "[i] {name}: {reason} (counts for /readyz/{} only)", of.name),
             };
         }
         if draining {
@@ -48,7 +87,8 @@ impl Health {
         if checks.is_empty() {
             text.push_str("[-] nothing has started yet\n");
         }
-        let ready = !draining && !checks.is_empty() && checks.values().all(Result::is_ok);
+        let holds = |((of, _), state): &(&Key, &Result<(), String>)| state.is_ok() || !counts(of);
+        let ready = !draining && !checks.is_empty() && checks.iter().all(holds);
         text.push_str(if ready { "ready\n" } else { "not ready\n" });
         (ready, text)
     }
@@ -67,22 +107,32 @@ impl Health {
         hung.map(|heart| format!("[-] {}: has not turned for {:?}\n", heart.name, heart.silent())).collect()
     }
 
-    /// `/healthz` and `/readyz`.
+    /// `/healthz`, `/readyz` and `/readyz/PART`.
     pub fn router(&self) -> Router {
-        let health = self.clone();
-        let readyz = async move || {
-            let (ready, text) = health.readiness();
+        let answer = |(ready, text): (bool, String)| {
             (if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)
+        };
+        let health = self.clone();
+        let readyz = async move || answer(health.readiness());
+        let health = self.clone();
+        let of_part = async move |Path(part): Path<String>| match health.has_part(&part) {
+            true => answer(health.readiness_of(Some(&part))),
+            false => (StatusCode::NOT_FOUND, "there is no such part here\n".to_owned()),
         };
         let health = self.clone();
         let healthz = async move || match health.hung() {
             hung if hung.is_empty() => (StatusCode::OK, "ok\n".to_owned()),
             hung => (StatusCode::INTERNAL_SERVER_ERROR, hung.concat()),
         };
-        Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz))
+        let router = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz));
+        router.route("/readyz/{part}", get(of_part))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Result<(), String>>> {
+    fn has_part(&self, part: &str) -> bool {
+        !part.is_empty() && self.lock().keys().any(|(of, _)| of.name == part)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Result<(), String>>> {
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -116,12 +166,16 @@ pub struct Check {
 impl Check {
     /// It holds.
     pub fn ready(&self) {
-        self.health.lock().insert(self.name.clone(), Ok(()));
+        self.health.lock().insert(self.key(), Ok(()));
     }
 
     /// It does not hold, and why.
     pub fn not_ready(&self, reason: impl Into<String>) {
-        self.health.lock().insert(self.name.clone(), Err(reason.into()));
+        self.health.lock().insert(self.key(), Err(reason.into()));
+    }
+
+    fn key(&self) -> Key {
+        (self.health.part, self.name.clone())
     }
 }
 
@@ -147,6 +201,25 @@ mod tests {
         index.ready();
         shutdown.drain();
         assert!(!health.readiness().0, "a draining server is not ready");
+    }
+
+    #[test]
+    fn a_part_that_serves_nobody_is_told_and_does_not_count() {
+        let health = Health::new(&Shutdown::default());
+        let (serving, controlling) = (health.part("webhook"), health.part_aside("controller"));
+        let (index, election) = (serving.check("index"), controlling.check("election"));
+        assert!(!health.readiness().0);
+        index.ready();
+        let (ready, text) = health.readiness();
+        assert!(ready, "{text}");
+        assert!(text.contains("[i] controller/election: has not started yet"), "{text}");
+        assert!(health.readiness_of(Some("webhook")).0);
+        let (ready, text) = health.readiness_of(Some("controller"));
+        assert!(!ready && !text.contains("index"), "{text}");
+        election.ready();
+        index.not_ready("no");
+        assert!(!health.readiness().0 && health.readiness_of(Some("controller")).0);
+        assert!(health.has_part("webhook") && !health.has_part("") && !health.has_part("x"));
     }
 
     #[test]

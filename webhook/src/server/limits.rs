@@ -18,6 +18,8 @@ pub struct Limits {
     pub idle: Duration,
     /// The largest body. A Pod of 1 MiB can make a review of 6.3 MB; controller-runtime has 7 MiB.
     pub body_bytes: usize,
+    /// Paths whose bodies are smaller, and how large they may be.
+    pub body_bytes_of: Vec<(&'static str, usize)>,
     /// What all bodies that are being read or worked on may take together, beyond the first
     /// [`Self::FREE_BODY_BYTES`] of each.
     pub all_bodies_bytes: usize,
@@ -34,6 +36,12 @@ pub struct Limits {
 impl Limits {
     /// What a body may take without being counted: an ordinary review is smaller.
     pub const FREE_BODY_BYTES: usize = 32 << 10;
+
+    /// The largest body of a request for this path.
+    pub fn body_bytes_of(&self, path: &str) -> usize {
+        let of = self.body_bytes_of.iter().find(|(of, _)| *of == path);
+        of.map_or(self.body_bytes, |(_, bytes)| self.body_bytes.min(*bytes))
+    }
 }
 
 impl Default for Limits {
@@ -45,6 +53,7 @@ impl Default for Limits {
             answer: Duration::from_secs(30),
             idle: Duration::from_mins(2),
             body_bytes: 8 << 20,
+            body_bytes_of: Vec::new(),
             all_bodies_bytes: 64 << 20,
             connections: 1024,
             requests: 256,

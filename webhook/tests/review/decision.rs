@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use webhook::affinity::injected;
+use webhook::affinity::{is_ours, required};
 use webhook::decide::{Decision, Question, decide};
 use webhook::index::Index;
 use webhook::review::{self as envelope, Verdict};
@@ -52,13 +52,20 @@ proptest! {
         let mut patched = object.clone();
         json_patch::patch(&mut patched, &first.patch).expect("applies");
         if patched != object {
-            prop_assert_eq!(injected(&patched["spec"]), Some(BTreeSet::from(["a".to_owned(), "b".to_owned()])));
+            let affinity = &patched["spec"]["affinity"];
+            // Somebody else may ask for less by hand.
+            let both = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
+            prop_assert!(required(affinity).is_some_and(|names| names.is_subset(&both)), "{}", affinity);
+            let mark = patched["metadata"]["annotations"]["netinfra.darkbrains.com/injected"].as_str();
+            prop_assert_eq!(mark, Some("a,b"));
+            prop_assert!(is_ours(mark, affinity));
         }
-        // Nothing but the affinity is touched.
+        // Nothing but the affinity and its mark is touched.
         let mut before = object.clone();
         let mut after = patched.clone();
         before["spec"].as_object_mut().expect("an object").remove("affinity");
         after["spec"].as_object_mut().expect("an object").remove("affinity");
+        after["metadata"].as_object_mut().expect("an object").remove("annotations");
         prop_assert_eq!(before, after);
         let again = verdict(&review("", "pods", "CREATE", &patched), &index, now);
         prop_assert!(again.patch.0.is_empty(), "no patch on the second pass");

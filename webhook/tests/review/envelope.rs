@@ -95,7 +95,10 @@ fn a_patch_is_base64() {
         .expect("base64");
     json_patch::patch(&mut object, &serde_json::from_slice::<json_patch::Patch>(&patch).expect("a patch"))
         .expect("applies");
-    assert_eq!(webhook::affinity::injected(&object["spec"]), Some(BTreeSet::from(["voice".to_owned()])));
+    assert_eq!(
+        webhook::affinity::required(&object["spec"]["affinity"]),
+        Some(BTreeSet::from(["voice".to_owned()]))
+    );
 }
 
 #[test]

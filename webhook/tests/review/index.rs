@@ -76,7 +76,8 @@ fn workloads_in_excluded_namespaces_are_not_in_it() {
 #[test]
 fn what_was_just_let_through_is_held() {
     let (mut index, now) = (Index::default(), Instant::now());
-    let claim = |name: &str| Claim { name: name.into(), addresses: vec![address("203.0.113.1")] };
+    let claim =
+        |name: &str| Claim { name: name.into(), addresses: vec![address("203.0.113.1")], kept: vec![] };
     assert!(index.claim(&claim("a"), now));
     assert!(index.claim(&claim("a"), now), "the API server may ask twice");
     assert!(!index.claim(&claim("b"), now), "somebody was faster");
@@ -90,7 +91,11 @@ fn what_was_just_let_through_is_held() {
 fn the_watch_ends_a_claim() {
     let (mut index, now) = (Index::default(), Instant::now());
     let one = address("203.0.113.1");
-    let claim = |name: &str, addresses: &[IpAddr]| Claim { name: name.into(), addresses: addresses.to_vec() };
+    let claim = |name: &str, addresses: &[IpAddr]| Claim {
+        name: name.into(),
+        addresses: addresses.to_vec(),
+        kept: vec![],
+    };
     assert!(index.claim(&claim("a", &[one]), now));
     index.apply_allocation("a", &allocation("web", "203.0.113.5"), false);
     assert_eq!(index.holder(one, "b", now), Some("a"), "an older version of a says nothing about it");
@@ -105,4 +110,23 @@ fn the_watch_ends_a_claim() {
     assert!(index.claim(&claim("a", &[one]), now));
     assert!(index.claim(&claim("a", &[address("203.0.113.2")]), now));
     assert_eq!(index.holder(one, "b", now), None, "let through again without it");
+}
+
+/// A second update comes before the watch has shown the first: what the object keeps is still its own.
+#[test]
+fn a_second_update_keeps_the_claim_of_the_first() {
+    let (mut index, now) = (Index::default(), Instant::now());
+    let (one, two) = (address("203.0.113.1"), address("203.0.113.2"));
+    let claim = |addresses: &[IpAddr], kept: &[IpAddr]| Claim {
+        name: "a".into(),
+        addresses: addresses.to_vec(),
+        kept: kept.to_vec(),
+    };
+    assert!(index.claim(&claim(&[one], &[]), now));
+    assert!(index.claim(&claim(&[two], &[one]), now));
+    assert_eq!(index.holder(one, "b", now), Some("a"), "it still lists it");
+    assert_eq!(index.holder(two, "b", now), Some("a"));
+    assert!(index.claim(&claim(&[], &[two]), now));
+    assert_eq!(index.holder(one, "b", now), None, "let through again without it");
+    assert_eq!(index.holder(two, "b", now), Some("a"));
 }

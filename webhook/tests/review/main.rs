@@ -9,6 +9,8 @@ mod checks;
 mod corpus;
 mod decision;
 mod envelope;
+mod fake;
+mod faults;
 mod index;
 mod shell;
 mod workload;

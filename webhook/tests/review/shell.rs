@@ -10,7 +10,7 @@ use std::sync::Arc;
 use telemetry::Telemetry;
 use telemetry::webhook::Metrics;
 use tower::ServiceExt as _;
-use webhook::state::State;
+use webhook::state::{Following, State};
 
 fn empty() -> (Arc<State>, Telemetry) {
     let telemetry = Telemetry::new(None).expect("metrics");
@@ -87,18 +87,20 @@ async fn what_is_no_review_gets_a_4xx() {
 #[tokio::test]
 async fn before_the_indexes_are_complete_the_api_server_is_asked_to_come_again() {
     let (state, telemetry) = empty();
-    let early = async || {
+    let early = async |path: &str| {
         let review = allocation_review(&spec("203.0.113.1", "web")).to_string();
-        let response = send(&state, request("/validate-allocations", review)).await;
+        let response = send(&state, request(path, review)).await;
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(response.headers()["retry-after"], "1");
         text(response).await
     };
-    assert!(early().await.contains("waiting for allocations"));
+    assert!(early("/validate-allocations").await.contains("waiting for allocations"));
     state.update(|index| index.apply_allocation("voice", &spec("203.0.113.9", "web"), false));
+    state.follows("prod", Following::Begun);
     state.allocations_listed();
-    assert!(early().await.contains("waiting for replicasets in prod"));
-    state.replica_sets_listed("prod");
+    assert!(early("/mutate-pods").await.contains("waiting for replicasets in prod"));
+    assert_eq!(ask(&state, "/mutate-allocations", &named("x", "203.0.113.1")).await["allowed"], true);
+    state.follows("prod", Following::Listed);
     assert!(state.is_complete());
     assert_eq!(ask(&state, "/validate-allocations", &named("x", "203.0.113.1")).await["allowed"], true);
     // A namespace that comes later does not make it incomplete again.
@@ -108,9 +110,11 @@ async fn before_the_indexes_are_complete_the_api_server_is_asked_to_come_again()
 
     let metrics = String::from_utf8(telemetry.text().expect("metrics")).expect("text");
     for line in [
-        r#"netipallocation_webhook_requests_total{operation="other",outcome="not_synced",webhook="validate-allocations"} 2"#,
+        r#"netipallocation_webhook_requests_total{operation="other",outcome="not_synced",webhook="validate-allocations"} 1"#,
+        r#"netipallocation_webhook_requests_total{operation="other",outcome="not_synced",webhook="mutate-pods"} 1"#,
+        r#"netipallocation_webhook_namespace_synced{namespace="prod"} 1"#,
         r#"netipallocation_webhook_requests_total{operation="create",outcome="allowed",webhook="validate-allocations"} 1"#,
-        r#"netipallocation_webhook_request_duration_seconds_count{webhook="validate-allocations"} 3"#,
+        r#"netipallocation_webhook_request_duration_seconds_count{webhook="validate-allocations"} 2"#,
         r#"netipallocation_webhook_in_flight_requests{webhook="validate-allocations"} 0"#,
         r#"netipallocation_webhook_index_entries{index="allocations"} 2"#,
         r#"netipallocation_webhook_index_entries{index="addresses"} 2"#,
@@ -175,4 +179,42 @@ async fn when_it_is_not_shown_the_name_decides() {
     assert!(patched().await);
     state.update(|index| index.apply_allocation("voice", &spec("203.0.113.1", "we"), false));
     assert!(!patched().await, "a look-alike");
+}
+
+/// One namespace that cannot be listed gates nothing: not allocations, not readiness for ever, not pods
+/// elsewhere. Its own pods are known by name, at once.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_cannot_be_listed_gates_nothing() {
+    let (state, telemetry) = empty();
+    state.update(|index| {
+        index.apply_allocation("voice", &spec("203.0.113.1", "web"), false);
+        let mut other = spec("203.0.113.2", "web");
+        other["workloadRef"]["namespace"] = json!("fine");
+        index.apply_allocation("more", &other, false);
+    });
+    for namespace in ["prod", "fine"] {
+        state.follows(namespace, Following::Begun);
+    }
+    state.allocations_listed();
+    state.follows("fine", Following::Listed);
+    assert!(state.follows("prod", Following::Failing));
+    assert!(!state.is_complete() && state.missing() == ["replicasets in prod"], "a short while at the start");
+    assert_eq!(state.go_on(), ["prod"]);
+    assert!(state.is_complete() && state.missing().is_empty());
+    let start = tokio::time::Instant::now();
+    assert!(ask(&state, "/mutate-pods", &pod_of_replica_set()).await["patch"].is_string(), "by its name");
+    assert_eq!(start.elapsed().as_millis(), 0, "there is nothing to wait for");
+    let metrics = String::from_utf8(telemetry.text().expect("metrics")).expect("text");
+    for line in [
+        r#"netipallocation_webhook_namespace_synced{namespace="fine"} 1"#,
+        r#"netipallocation_webhook_namespace_synced{namespace="prod"} 0"#,
+        r#"netipallocation_webhook_index_synced{index="replicasets"} 0"#,
+    ] {
+        assert!(metrics.contains(line), "{line} is not in:\n{metrics}");
+    }
+    state.forget_namespace("prod");
+    assert!(!state.follows("prod", Following::Failing), "the last word of a watch that was stopped");
+    let metrics = String::from_utf8(telemetry.text().expect("metrics")).expect("text");
+    assert!(!metrics.contains(r#"namespace_synced{namespace="prod"}"#), "{metrics}");
+    assert!(metrics.contains(r#"netipallocation_webhook_index_synced{index="replicasets"} 1"#), "{metrics}");
 }

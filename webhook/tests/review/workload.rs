@@ -4,10 +4,10 @@ use json_patch::Patch;
 use plan::WorkloadKey;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use webhook::affinity::injected;
+use webhook::affinity::{is_ours, required};
 use webhook::index::Index;
 use webhook::workload::{
-    LeanDaemonSet, LeanPod, Ownership, TEMPLATE_SPEC, ownership, patch_daemon_set, patch_pod, set_daemon_set,
+    LeanDaemonSet, LeanPod, Ownership, disown, ownership, patch_daemon_set, patch_pod, set_daemon_set,
 };
 
 fn key(kind: crds::WorkloadKind, namespace: &str, name: &str) -> WorkloadKey {
@@ -120,9 +120,13 @@ fn two_allocations_of_one_workload_are_in_one_requirement() {
         patch_pod(&read(&text), &key(crds::WorkloadKind::Deployment, "prod", name), &index())
             .expect("readable")
     };
-    let mut object = json!({ "spec": {} });
+    let mut object = json!({ "metadata": {}, "spec": {} });
     json_patch::patch(&mut object, &patch("web")).expect("applies");
-    assert_eq!(injected(&object["spec"]), Some(names(&["more", "voice"])));
+    assert_eq!(required(&object["spec"]["affinity"]), Some(names(&["more", "voice"])));
+    assert_eq!(
+        object["metadata"],
+        json!({ "annotations": { "netinfra.darkbrains.com/injected": "more,voice" } })
+    );
     assert_eq!(patch("web-canary"), Patch::default());
 }
 
@@ -136,11 +140,19 @@ fn a_daemon_set_gets_it_when_it_is_new_and_keeps_it_when_it_had_it() {
         let object = serde_json::from_str(&object).expect("readable");
         patch_daemon_set(&object, old.as_ref(), "prod", &index).expect("readable")
     };
-    let plain =
-        json!({ "metadata": { "name": "edge" }, "spec": { "template": { "spec": { "containers": [] } } } });
+    let plain = json!({ "metadata": { "name": "edge" }, "spec": { "template": {
+        "metadata": { "labels": { "app": "edge" }, "annotations": { "team": "voice" } }, "spec": { "containers": [] },
+    } } });
+    let affinity =
+        |object: &Value| object.pointer("/spec/template/spec/affinity").cloned().unwrap_or_default();
     let mut with = plain.clone();
     json_patch::patch(&mut with, &patch(&plain, None)).expect("applies");
-    assert_eq!(injected(with.pointer(TEMPLATE_SPEC).expect("there")), Some(names(&["edge"])), "new");
+    assert_eq!(required(&affinity(&with)), Some(names(&["edge"])), "new");
+    assert!(is_ours(Some("edge"), &affinity(&with)));
+    assert_eq!(
+        with["spec"]["template"]["metadata"]["annotations"],
+        json!({ "team": "voice", "netinfra.darkbrains.com/injected": "edge" })
+    );
     assert!(!patch(&plain, Some(&with)).0.is_empty(), "a user's apply does not take it away");
     assert_eq!(patch(&plain, Some(&plain)), Patch::default(), "a running one waits");
     let mut other = plain.clone();
@@ -162,4 +174,63 @@ fn an_allocation_in_mode_plan_changes_no_pod() {
     spec["mode"] = json!("Plan");
     index.apply_allocation("voice", &spec, false);
     assert_eq!(index.allocations_of(&key(crds::WorkloadKind::Deployment, "prod", "web")), None);
+}
+
+/// A DaemonSet that an earlier version injected has no mark: it keeps the requirement through users' writes, and
+/// nobody takes it out.
+#[test]
+fn what_carries_no_mark_is_kept_and_never_taken_out() {
+    let plain =
+        json!({ "metadata": { "name": "edge" }, "spec": { "template": { "metadata": {}, "spec": {} } } });
+    let mut unmarked = plain.clone();
+    json_patch::patch(&mut unmarked, &set_daemon_set(&plain, &names(&["edge"]))).expect("applies");
+    unmarked["spec"]["template"]["metadata"] = json!({});
+    assert_eq!(set_daemon_set(&unmarked, &BTreeSet::new()), Patch::default());
+    assert_eq!(set_daemon_set(&unmarked, &names(&["edge"])), Patch::default(), "nothing is missing");
+    let (object, old) = (plain.to_string(), unmarked.to_string());
+    let object: LeanDaemonSet<'_> = serde_json::from_str(&object).expect("readable");
+    let old: LeanDaemonSet<'_> = serde_json::from_str(&old).expect("readable");
+    let kept = patch_daemon_set(&object, Some(&old), "prod", &index()).expect("readable");
+    assert!(!kept.0.is_empty(), "a user's apply does not take it away");
+}
+
+/// Its pods could not be made: the name is no label value.
+#[test]
+fn an_allocation_with_too_long_a_name_is_injected_nowhere() {
+    let mut index = Index::default();
+    let key = key(crds::WorkloadKind::StatefulSet, "prod", "sip");
+    index.apply_allocation(&"n".repeat(64), &allocation("StatefulSet", "sip", "203.0.113.1"), false);
+    assert_eq!(index.allocations_of(&key), None);
+    index.apply_allocation(&"n".repeat(63), &allocation("StatefulSet", "sip", "203.0.113.2"), false);
+    assert_eq!(index.allocations_of(&key), Some(&names(&[&"n".repeat(63)])));
+}
+
+/// Nobody waits for a namespace that cannot be watched.
+#[test]
+fn a_namespace_that_cannot_be_watched_is_known_to_be_one() {
+    let mut index = index();
+    assert!(!index.is_failing("prod"));
+    index.set_failing("prod", true);
+    assert!(index.is_failing("prod") && !index.is_failing("other"));
+    index.set_failing("prod", false);
+    assert!(!index.is_failing("prod"));
+}
+
+#[test]
+fn what_a_write_made_ours_is_given_up() {
+    let manager = |name: &str, operation: &str| json!({ "manager": name, "operation": operation });
+    let fields = [
+        manager("kubectl", "Apply"),
+        manager("ip-address-controller", "Update"),
+        manager("ip-address-controller", "Apply"),
+        manager("kube-controller-manager", "Update"),
+        manager("ip-address-controller", "Update"),
+    ];
+    let mut object = json!({ "metadata": { "managedFields": fields } });
+    let patch = disown(&object);
+    json_patch::patch(&mut object, &patch).expect("applies");
+    let expected = json!([fields[0], fields[2], fields[3]]);
+    assert_eq!(object["metadata"]["managedFields"], expected);
+    assert_eq!(disown(&object), Patch::default());
+    assert_eq!(disown(&json!({})), Patch::default());
 }
