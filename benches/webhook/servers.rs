@@ -21,7 +21,7 @@ use telemetry::webhook::Metrics;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use webhook::server::{Limits, Shutdown, listen};
-use webhook::state::State;
+use webhook::state::{Following, State};
 
 /// What is served.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,8 @@ impl Kind {
                     });
                 }
                 state.allocations_listed();
-                state.replica_sets_listed("default");
+                state.follows("default", Following::Begun);
+                state.follows("default", Following::Listed);
                 Ok(webhook::router(&state))
             }
         }

@@ -113,6 +113,13 @@ impl Healthy {
     }
 }
 
+fn reserve(sim: &sim::Sim, cloud: sim::Cloud, addresses: &[String]) -> Result<()> {
+    for address in addresses {
+        sim.add_address(cloud, address.parse()?)?;
+    }
+    Ok(())
+}
+
 /// The share-th value.
 fn percentile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
@@ -140,9 +147,10 @@ async fn accounts() -> Result<()> {
     let healthy = Healthy::new().await?;
     let sim = healthy.stage.cloud.simulator();
     let mut bad = Vec::new();
-    for (provider, name, cloud) in
-        [(Provider::Azure, "hangs", sim::Cloud::Azure), (Provider::Aws, "throttles", sim::Cloud::Aws)]
-    {
+    for (provider, name, cloud, cloud_name) in [
+        (Provider::Azure, "hangs", sim::Cloud::Azure, "azure"),
+        (Provider::Aws, "throttles", sim::Cloud::Aws, "aws"),
+    ] {
         for number in 0..4 {
             let node = NodeSpec::new(provider, &format!("{name}-{number}"), number).label("pool", name);
             sim.add_instance(&node.provider_id)?;
@@ -150,8 +158,8 @@ async fn accounts() -> Result<()> {
         }
         let addresses: Vec<String> =
             (0..20).map(|n| format!("203.0.{}.{}", if name == "hangs" { 1 } else { 2 }, n + 1)).collect();
-        addresses.iter().try_for_each(|address| sim.add_address(cloud, address.parse()?).map(drop))?;
-        let mut object = allocation(name, cloud.as_str(), &addresses, name);
+        reserve(sim, cloud, &addresses)?;
+        let mut object = allocation(name, cloud_name, &addresses, name);
         object["spec"]["releasePolicy"] = json!("Retain");
         bad.push((name, object));
     }
@@ -329,7 +337,7 @@ async fn wide() -> Result<()> {
     let alone = healthy.failovers(TURNS * ROUNDS).await?;
     for number in 0..100 {
         let addresses: Vec<String> = (0..10).map(|k| format!("203.{number}.1.{}", k + 1)).collect();
-        addresses.iter().try_for_each(|a| sim.add_address(sim::Cloud::Gcp, a.parse()?).map(drop))?;
+        reserve(sim, sim::Cloud::Gcp, &addresses)?;
         let mut object = allocation(&format!("wide-{number}"), "gcp", &addresses, "wide");
         // What they would attach is not the question here; all that is asked of nodes is.
         object["spec"]["paused"] = json!(true);
@@ -342,7 +350,7 @@ async fn wide() -> Result<()> {
     let rule = sim.fault(Rule { on, skip: 0, times: None, fault });
     for number in 0..10 {
         let addresses: Vec<String> = (0..100).map(|k| format!("198.{number}.1.{}", k + 1)).collect();
-        addresses.iter().try_for_each(|a| sim.add_address(sim::Cloud::Aws, a.parse()?).map(drop))?;
+        reserve(sim, sim::Cloud::Aws, &addresses)?;
         healthy.create(&allocation(&format!("refused-{number}"), "aws", &addresses, "refused")).await?;
     }
     eventually("attaches to be refused", async || {
