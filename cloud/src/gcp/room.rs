@@ -169,9 +169,10 @@ fn is_policy(error: &Error) -> bool {
         && (error.message.contains("constraints/") || error.message.contains("CONDITION_NOT_MET"))
 }
 
-/// A permission, and not credentials that are no good.
+/// A permission, and not credentials that are missing or no good: those say nothing about what is granted.
 fn is_permission(error: &Error) -> bool {
-    error.class == Class::Denied && error.message.to_ascii_lowercase().contains("permission")
+    let credentials = error.message.contains(": GCP 401 ") || error.message.starts_with("no token");
+    error.class == Class::Denied && !credentials
 }
 
 fn refused(class: Class, node: &str, why: &str) -> Error {
@@ -256,6 +257,16 @@ mod tests {
         assert_eq!(again.class, Class::Denied);
         assert!(memory.is_to_be_asked(&node(2), SUBNET, later).is_ok());
         assert!(memory.is_to_be_asked(&node(1), SUBNET, now + minutes(61)).is_ok(), "not for ever");
+    }
+
+    #[test]
+    fn credentials_that_are_no_good_say_nothing_about_what_is_granted() {
+        let now = Instant::now();
+        let mut memory = Memory::default();
+        for message in ["instances.addAccessConfig: GCP 401 authError: Invalid", "no token for GCP: x"] {
+            attempt(&mut memory, 1, now, &Error::new(Class::Denied, message)).unwrap();
+            assert!(memory.is_to_be_asked(&node(1), SUBNET, now).unwrap(), "{message}");
+        }
     }
 
     #[test]

@@ -1,8 +1,13 @@
 //! What happened, in one order: in the clouds and in the API server.
 
+use crate::of_audit::of_audit;
+use crate::of_sim::of_sim;
+use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
+use sim::Sim;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 /// Everything that happened, and what it is judged by.
@@ -71,6 +76,28 @@ impl Default for Scope {
 }
 
 impl Scope {
+    /// One more process of ours, by the name that clouds and leases know it by.
+    #[must_use]
+    pub fn caller(mut self, name: &str) -> Self {
+        self.callers.insert(name.to_owned());
+        self
+    }
+
+    /// One more allocation with its addresses.
+    #[must_use]
+    pub fn allocation(mut self, name: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        let addresses = addresses.into_iter().collect();
+        self.allocations.insert(name.to_owned(), Allocation { addresses, retain: false });
+        self
+    }
+
+    /// One more instance that addresses may go to.
+    #[must_use]
+    pub fn instance(mut self, provider_id: &str) -> Self {
+        self.instances.insert(provider_id.to_owned());
+        self
+    }
+
     /// All addresses of all allocations.
     pub fn addresses(&self) -> BTreeSet<IpAddr> {
         self.allocations.values().flat_map(|allocation| allocation.addresses.iter().copied()).collect()
@@ -103,6 +130,11 @@ impl Event {
 pub enum What {
     /// Somebody called a cloud.
     Call(Call),
+    /// Something that a cloud had accepted came to nothing.
+    OperationFailed {
+        /// The cloud's code.
+        code: String,
+    },
     /// A reserved address changed hands.
     Hold(Hold),
     /// An instance lost or got an address of its own.
@@ -289,12 +321,39 @@ pub struct Lease {
 }
 
 impl History {
+    /// All that happened in a simulator and was written to an API server, whose audit log has the bodies of what
+    /// matters (`cluster::Cluster::audit_log`). Where several scenes share both, the scope has to name what belongs
+    /// to all of them.
+    pub fn of(scope: Scope, sim: &Sim, audit_log: &Path) -> Result<Self> {
+        let text = std::fs::read(audit_log).with_context(|| format!("{}", audit_log.display()))?;
+        let written = of_audit(&String::from_utf8_lossy(&text), &scope);
+        let happened = of_sim(&sim.snapshot_at(0), &sim.events(0));
+        let now = Timestamp::now();
+        let scope = Scope { until: Some(scope.until.unwrap_or(now)), ..scope };
+        Ok(Self { scope, events: Vec::new() }.joined(written.into_iter().chain(happened)))
+    }
+
     /// Joins what happened elsewhere. What happened at one and the same time stays in the order in which it
     /// was given.
     #[must_use]
     pub fn joined(mut self, events: impl IntoIterator<Item = Event>) -> Self {
         self.events.extend(events);
         self.events.sort_by_key(|event| event.at);
+        self
+    }
+
+    /// The same without what concerns other nodes and allocations of the API server: a cluster may be shared by
+    /// runs that have a cloud each.
+    #[must_use]
+    pub fn only(mut self, is_ours: impl Fn(&str) -> bool) -> Self {
+        self.events.retain(|event| match &event.what {
+            What::Node { name, .. } | What::NodeGone { name } => is_ours(name),
+            What::Cordon { node, .. } | What::DrainOver { node } | What::Pods { node, .. } => is_ours(node),
+            What::Marks(marks) => is_ours(&marks.node),
+            What::Status(status) => is_ours(&status.allocation),
+            What::FinalizerGone { allocation, .. } => is_ours(allocation),
+            _ => true,
+        });
         self
     }
 
@@ -326,7 +385,9 @@ impl History {
     pub fn instance_of(&self, node: &str, before: usize) -> Option<(&str, &str)> {
         let earlier = self.events[..before.min(self.events.len())].iter().rev();
         let mut changes = earlier.filter_map(|event| match &event.what {
-            What::Node { name, uid, provider_id } if name == node => Some(Some((provider_id.as_str(), uid.as_str()))),
+            What::Node { name, uid, provider_id } if name == node => {
+                Some(Some((provider_id.as_str(), uid.as_str())))
+            }
             What::NodeGone { name } if name == node => Some(None),
             _ => None,
         });

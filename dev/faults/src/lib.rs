@@ -21,7 +21,7 @@ mod upstream;
 
 pub use check::{INVARIANTS, Invariant, NOT_FROM_EVENTS, Violation, check};
 pub use history::{
-    Allocation, Call, Event, Hold, History, Lease, Marks, Outcome, Own, Purpose, Scope, Status, What,
+    Allocation, Call, Event, History, Hold, Lease, Marks, Outcome, Own, Purpose, Scope, Status, What,
 };
 pub use name::{Group, Name, Side};
 pub use of_audit::of_audit;

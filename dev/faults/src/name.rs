@@ -259,7 +259,10 @@ mod tests {
         assert_eq!((name.caller.as_str(), name.verb.as_str()), ("first", "addAccessConfig"));
         assert_eq!((name.object.as_str(), name.mutating), ("us-central1-a/instances/node-1", true));
         let wait = "/compute/v1/projects/p/zones/z/operations/operation-17/wait";
-        assert_eq!(named(Side::Gcp, &Method::POST, wait, ""), ("wait".into(), String::new(), Group::Work, false));
+        assert_eq!(
+            named(Side::Gcp, &Method::POST, wait, ""),
+            ("wait".into(), String::new(), Group::Work, false)
+        );
         let body = "Action=AssociateAddress&AllocationId=eipalloc-1&NetworkInterfaceId=eni-2";
         let wanted = ("AssociateAddress".into(), "eipalloc-1".into(), Group::Work, true);
         assert_eq!(named(Side::Aws, &Method::POST, "/", body), wanted);

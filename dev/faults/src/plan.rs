@@ -189,23 +189,20 @@ fn swept(reference: &[Seen]) -> impl Iterator<Item = &Seen> {
 
 /// For each request that changes things, by its name: a plan for each of these faults.
 pub fn sweep(reference: &[Seen], acts: &[Act]) -> Vec<Plan> {
-    let plans = swept(reference).flat_map(|seen| {
-        acts.iter().map(|act| Plan::one(Which::of(&seen.name, seen.occurrence), *act))
-    });
+    let plans = swept(reference)
+        .flat_map(|seen| acts.iter().map(|act| Plan::one(Which::of(&seen.name, seen.occurrence), *act)));
     plans.collect()
 }
 
 /// For each kind of request that changes things (side and verb): a plan for each of these answers.
 pub fn answers_once(reference: &[Seen], statuses: &[u16]) -> Vec<Plan> {
-    let kinds: BTreeSet<(Side, &str, &str)> = swept(reference)
-        .map(|seen| (seen.name.side, seen.name.verb.as_str(), seen.name.kind()))
-        .collect();
+    let kinds: BTreeSet<(Side, &str, &str)> =
+        swept(reference).map(|seen| (seen.name.side, seen.name.verb.as_str(), seen.name.kind())).collect();
     let plans = kinds.into_iter().flat_map(|(side, verb, kind)| {
         statuses.iter().map(move |status| {
             let act = Act::Answer { status: *status, retry_after: (*status == 429).then_some(1) };
-            let first = swept(reference).find(|seen| {
-                seen.name.side == side && seen.name.verb == verb && seen.name.kind() == kind
-            });
+            let first = swept(reference)
+                .find(|seen| seen.name.side == side && seen.name.verb == verb && seen.name.kind() == kind);
             first.map(|seen| Plan::one(Which::of(&seen.name, seen.occurrence), act))
         })
     });
@@ -252,9 +249,9 @@ mod tests {
     fn each_kind_of_request_gets_each_answer_once() {
         let plans = answers_once(&reference(), &[409, 429]);
         assert_eq!(plans.len(), 4, "patches of nodes, and of an allocation's status: {plans:?}");
-        let throttled = plans.iter().filter(|plan| {
-            matches!(plan.steps[0].act, Act::Answer { status: 429, retry_after: Some(1) })
-        });
+        let throttled = plans
+            .iter()
+            .filter(|plan| matches!(plan.steps[0].act, Act::Answer { status: 429, retry_after: Some(1) }));
         assert_eq!(throttled.count(), 2);
     }
 

@@ -285,7 +285,7 @@ impl Door {
         for of_connection in ["transfer-encoding", "connection"] {
             reply.headers_mut().remove(of_connection);
         }
-        Ok(reply.map(|body| body.boxed()))
+        Ok(reply.map(http_body_util::BodyExt::boxed))
     }
 
     /// The same, and the reply is there whole: what it was an answer to is done.
@@ -345,7 +345,7 @@ where
 {
     let service = service_fn(move |request| {
         let door = door.clone();
-        async move { door.answer(request).await }
+        Box::pin(async move { door.answer(request).await })
     });
     let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     let ended = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;

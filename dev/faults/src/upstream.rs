@@ -26,7 +26,9 @@ impl Upstream {
         stream.set_nodelay(true)?;
         match &self.tls {
             None => converse(stream, request).await,
-            Some((connector, name)) => converse(connector.connect(name.clone(), stream).await?, request).await,
+            Some((connector, name)) => {
+                converse(connector.connect(name.clone(), stream).await?, request).await
+            }
         }
     }
 }

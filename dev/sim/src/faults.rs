@@ -167,6 +167,8 @@ pub struct Call {
     pub user_agent: String,
     /// The call changes things.
     pub mutating: bool,
+    /// When it came; none before that is known.
+    pub received: Option<jiff::Timestamp>,
 }
 
 /// All rules that are in force.

@@ -30,6 +30,8 @@ pub struct Event {
     pub seq: u64,
     /// When it happened, by the simulated clock.
     pub at: Timestamp,
+    /// When the request came; when it happened, of what was no request.
+    pub received: Timestamp,
     /// In which cloud.
     pub cloud: Cloud,
     /// What kind of event.
@@ -196,6 +198,7 @@ impl Log {
         Event {
             seq: 0,
             at,
+            received: at,
             cloud,
             kind,
             caller: String::new(),

@@ -101,10 +101,11 @@ pub enum Outcome {
 
 /// Answers a request.
 pub async fn handle<A: Api>(shared: &Shared, http: &HttpRequest) -> Outcome {
-    let (call, request) = describe::<A>(http);
+    let (mut call, request) = describe::<A>(http);
     let (faults, reachable, patience) = {
         let mut state = shared.lock();
         state.settle();
+        call.received = Some(state.now());
         let patience = request.as_ref().map_or(Duration::ZERO, |request| A::patience(request, &state));
         (state.faults.strike(&call), state.reaches_api(&call.caller), patience)
     };
@@ -143,6 +144,7 @@ fn describe<A: Api>(http: &HttpRequest) -> (Call, Result<A::Request, ApiError>) 
         caller: named.unwrap_or_else(|| "anonymous".to_owned()),
         user_agent: http.header("user-agent").unwrap_or_default().to_owned(),
         mutating: false,
+        received: None,
     };
     match A::decode(http) {
         Ok(decoded) => {
@@ -273,6 +275,7 @@ fn log(
     event.caller.clone_from(&call.caller);
     event.user_agent.clone_from(&call.user_agent);
     event.mutating = call.mutating;
+    event.received = call.received.unwrap_or(event.at);
     event.about = about;
     event.status = status;
     event.code = code;

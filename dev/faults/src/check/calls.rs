@@ -35,6 +35,7 @@ pub fn never_twice(history: &History) -> Found {
     for event in &history.events {
         match &event.what {
             What::Hold(hold) => last.retain(|_, call| call.address != Some(hold.address)),
+            What::OperationFailed { .. } => last.clear(),
             What::Own(own) => last.retain(|_, call| call.instance.as_ref() != Some(&own.instance)),
             What::Call(call) if history.scope.is_ours(&call.caller) && call.purpose.changes() => {
                 let same = format!("{:?} {:?} {:?}", call.purpose, call.address, call.instance);

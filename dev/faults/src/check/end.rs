@@ -3,7 +3,8 @@
 use super::Found;
 use crate::history::{History, Purpose, What};
 use jiff::SignedDuration;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// I7. At the end no call of ours has changed anything for a while.
 pub fn at_rest(history: &History) -> Found {
@@ -11,7 +12,8 @@ pub fn at_rest(history: &History) -> Found {
     let end = history.end();
     let calls = history.our_calls().filter(|(_, _, call)| call.purpose.changes());
     let late = calls.filter(|(_, event, _)| end.duration_since(event.at) < quiet);
-    late.map(|(_, event, call)| (event.at, format!("{} still calls {:?}", call.caller, call.purpose))).collect()
+    late.map(|(_, event, call)| (event.at, format!("{} still calls {:?}", call.caller, call.purpose)))
+        .collect()
 }
 
 /// I8. At the end there are as many addresses on eligible instances as there are addresses or instances,
@@ -41,7 +43,9 @@ pub fn released_first(history: &History) -> Found {
                 found.push((event.at, format!("{} gives {:?} back to the cloud", call.caller, call.address)));
             }
             What::FinalizerGone { by, allocation } if *by == history.scope.user => {
-                let Some(of) = history.scope.allocations.get(allocation).filter(|of| !of.retain) else { continue };
+                let Some(of) = history.scope.allocations.get(allocation).filter(|of| !of.retain) else {
+                    continue;
+                };
                 for address in &of.addresses {
                     let holder = history.holder(*address, at);
                     if let Some(holder) = holder.filter(|holder| history.scope.instances.contains(*holder)) {
@@ -61,24 +65,26 @@ pub fn own_address_back(history: &History) -> Found {
     if history.scope.eligible.is_none() {
         return Vec::new();
     }
-    let mut taken: BTreeMap<&str, bool> = BTreeMap::new();
+    let mut taken: BTreeSet<&str> = BTreeSet::new();
     for event in &history.events {
         let What::Own(own) = &event.what else { continue };
         let by_us = own.by.as_deref().is_some_and(|by| history.scope.is_ours(by));
         if own.has {
             taken.remove(own.instance.as_str());
         } else if by_us {
-            taken.insert(&own.instance, true);
+            taken.insert(&own.instance);
         }
     }
     let last = history.events.len();
-    let mut holders = BTreeMap::new();
-    for event in &history.events {
-        if let What::Hold(hold) = &event.what {
-            holders.insert(hold.address, ());
-        }
-    }
-    let holds = |instance: &str| holders.keys().any(|address| history.holder(*address, last) == Some(instance));
-    let bare = taken.keys().filter(|instance| !holds(instance));
+    let addresses: BTreeSet<IpAddr> = history
+        .events
+        .iter()
+        .filter_map(|event| match &event.what {
+            What::Hold(hold) => Some(hold.address),
+            _ => None,
+        })
+        .collect();
+    let holds = |instance: &str| addresses.iter().any(|ip| history.holder(*ip, last) == Some(instance));
+    let bare = taken.iter().filter(|instance| !holds(instance));
     bare.map(|instance| (history.end(), format!("{instance} has no address of its own any more"))).collect()
 }

@@ -34,7 +34,8 @@ pub fn one_place(history: &History) -> Found {
         if let Some(shown) = history.holder(address, read)
             && shown != to
         {
-            let what = format!("{} attaches {address} to {to}, which its last read showed on {shown}", call.caller);
+            let what =
+                format!("{} attaches {address} to {to}, which its last read showed on {shown}", call.caller);
             found.push((event.at, what));
         }
     }
@@ -58,14 +59,14 @@ fn last_read(history: &History, call: &Call, before: usize) -> Option<usize> {
 /// I2. No instance of ours has two reserved addresses at once.
 pub fn one_address(history: &History) -> Found {
     let mut found = Vec::new();
-    let mut held: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
+    let mut having: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
     for event in &history.events {
         let What::Hold(hold) = &event.what else { continue };
         if let Some(before) = &hold.before {
-            held.entry(before).or_default().retain(|address| *address != hold.address);
+            having.entry(before).or_default().retain(|address| *address != hold.address);
         }
         let Some(after) = &hold.after else { continue };
-        let all = held.entry(after).or_default();
+        let all = having.entry(after).or_default();
         all.push(hold.address);
         let by_us = hold.by.as_deref().is_some_and(|by| history.scope.is_ours(by));
         if all.len() > 1 && by_us {
@@ -91,7 +92,9 @@ pub fn drained_first(history: &History) -> Found {
             What::DrainOver { node } => drop(over.insert(node, true)),
             What::Pods { node, allocation, running: now } => drop(running.insert((node, allocation), *now)),
             What::Call(call) if is_our_detach(history, call) => {
-                let Some(node) = call.instance.as_deref().and_then(|id| history.node_of(id, at)) else { continue };
+                let Some(node) = call.instance.as_deref().and_then(|id| history.node_of(id, at)) else {
+                    continue;
+                };
                 let of = |name: &&String| {
                     let addresses = &history.scope.allocations[*name].addresses;
                     call.address.is_some_and(|address| addresses.contains(&address))
@@ -105,7 +108,8 @@ pub fn drained_first(history: &History) -> Found {
                     .sum();
                 let is = |of: &BTreeMap<&str, bool>| of.get(node).copied().unwrap_or(false);
                 if pods > 0 && is(&cordoned) && !is(&over) {
-                    found.push((event.at, format!("{:?} leaves {node}, where {pods} pods run", call.address)));
+                    found
+                        .push((event.at, format!("{:?} leaves {node}, where {pods} pods run", call.address)));
                 }
             }
             _ => {}
@@ -117,7 +121,6 @@ pub fn drained_first(history: &History) -> Found {
 fn is_our_detach(history: &History, call: &Call) -> bool {
     history.scope.is_ours(&call.caller)
         && call.purpose == Purpose::Detach
-        && call.outcome != Outcome::Refused(String::new())
         && !matches!(call.outcome, Outcome::Refused(_))
 }
 
@@ -136,7 +139,8 @@ pub fn no_needless_moves(history: &History) -> Found {
         *count += 1;
         let allowed = allowed.get(&hold.address).copied().unwrap_or(0);
         if *count > allowed {
-            let what = format!("{} left {:?}: {count} times, with cause for {allowed}", hold.address, hold.before);
+            let what =
+                format!("{} left {:?}: {count} times, with cause for {allowed}", hold.address, hold.before);
             found.push((event.at, what));
         }
     }

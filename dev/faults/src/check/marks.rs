@@ -94,11 +94,15 @@ pub fn order_of_marks(history: &History) -> Found {
             }
             What::Marks(marks) if marks.by == history.scope.user => {
                 if !marks.others.is_empty() {
-                    found.push((event.at, format!("{} of {} are not ours", marks.others.join(", "), marks.node)));
+                    found.push((
+                        event.at,
+                        format!("{} of {} are not ours", marks.others.join(", "), marks.node),
+                    ));
                 }
                 let unread = marks.address.filter(|address| !was_read(history, *address, at));
                 if let Some(address) = unread {
-                    let what = format!("{} is marked with {address} before any read showed it there", marks.node);
+                    let what =
+                        format!("{} is marked with {address} before any read showed it there", marks.node);
                     found.push((event.at, what));
                 }
             }
@@ -122,9 +126,9 @@ fn was_read(history: &History, address: IpAddr, before: usize) -> bool {
     if !history.events.iter().any(reads) {
         return true;
     }
-    let attached = history.events[..before].iter().rposition(|event| {
-        matches!(&event.what, What::Hold(hold) if hold.address == address && hold.after.is_some())
-    });
+    let attached = history.events[..before].iter().rposition(
+        |event| matches!(&event.what, What::Hold(hold) if hold.address == address && hold.after.is_some()),
+    );
     let since: Timestamp = attached.map_or(Timestamp::MIN, |at| history.events[at].at);
     history.events[attached.unwrap_or(0)..before].iter().any(|event| event.at >= since && reads(event))
 }

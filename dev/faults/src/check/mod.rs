@@ -1,4 +1,4 @@
-//! What must never happen. Each invariant is a function of its own; `docs/reliability.md` numbers them.
+//! What must never happen. Each invariant is a function of its own, and has a number that stays.
 
 mod calls;
 mod end;
@@ -84,7 +84,11 @@ pub const INVARIANTS: [Invariant; 18] = [
     },
     Invariant { name: "I11", says: "no address is ever reserved", check: calls::never_reserved },
     Invariant { name: "I12", says: "nothing is done twice that was done", check: calls::never_twice },
-    Invariant { name: "I13", says: "only the holder of a valid lease writes, and terms go up", check: calls::led },
+    Invariant {
+        name: "I13",
+        says: "only the holder of a valid lease writes, and terms go up",
+        check: calls::led,
+    },
     Invariant { name: "I14", says: "calls that change things stay within their rate", check: calls::bounded },
     Invariant {
         name: "I15",
@@ -106,7 +110,10 @@ pub const INVARIANTS: [Invariant; 18] = [
 
 /// Those that cannot, and why.
 pub const NOT_FROM_EVENTS: [(&str, &str); 3] = [
-    ("I16", "what the webhook answers is a function of its request alone: property tests of the webhook crate"),
+    (
+        "I16",
+        "what the webhook answers is a function of its request alone: property tests of the webhook crate",
+    ),
     ("I17", "there is one version of the API: nothing is converted; when there are two, a property test"),
     ("I20", "panics and memory are seen at the process: exit codes and RSS, in the soak run"),
 ];

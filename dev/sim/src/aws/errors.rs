@@ -62,8 +62,10 @@ pub fn missing(name: &str) -> ApiError {
 
 /// Writes an error. Those of the cloud's own making name the request, which is another one each time.
 pub fn write(error: &ApiError, request_id: u64) -> Reply {
-    let message = match error.status {
-        500..=599 => format!("{} (Request ID: {})", error.message, guid(request_id)),
+    let message = match error.code.as_str() {
+        code @ "InternalError" if error.message == by_code(code).1 => {
+            format!("{} (Request ID: {})", error.message, guid(request_id))
+        }
         _ => error.message.clone(),
     };
     let mut xml = Xml::default();

@@ -62,8 +62,10 @@ pub fn in_use(config: &str, address: &str, holder: &str) -> ApiError {
 
 /// Writes an error. Those of the cloud's own making name the request, which is another one each time.
 pub fn write(error: &ApiError, request_id: u64) -> Reply {
-    let message = match error.status {
-        500..=599 => format!("{} Correlation id: '{}'.", error.message, guid(request_id)),
+    let message = match error.code.as_str() {
+        code @ "InternalServerError" if error.message == by_code(code).1 => {
+            format!("{} Correlation id: '{}'.", error.message, guid(request_id))
+        }
         _ => error.message.clone(),
     };
     let body = json!({ "error": { "code": error.code, "message": message, "details": [] } });

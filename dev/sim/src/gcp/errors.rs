@@ -57,7 +57,7 @@ pub fn rate_limited(project: &str) -> ApiError {
 /// Writes an error. Internal ones carry a code that is another one each time.
 pub fn write(error: &ApiError, request_id: u64) -> Reply {
     let message = match error.code.as_str() {
-        "internalError" => {
+        code @ "internalError" if error.message == by_reason(code).1 => {
             let code = request_id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2;
             format!("{}. Please try again or contact Google Support. (Code: '-{code}')", error.message)
         }
