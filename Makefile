@@ -20,11 +20,11 @@ test: ## Everything: format, lints, unit and property tests, tests on a real con
 	  '$(MAKE) --no-print-directory docs' \
 	  '$(MAKE) --no-print-directory demo DEMO_ARGS=--once'
 
-ON_A_CONTROL_PLANE := $(addprefix --test ,admission bed certs controller deploy docs monitoring plugin)
+ON_A_CONTROL_PLANE := $(addprefix --test ,admission bed certs controller deploy docs faults monitoring plugin)
 
 .PHONY: check
 check: fmt lint ## What needs no control plane
-	$(CARGO) test --workspace --no-fail-fast --lib --bins --test manifests --test properties --test scenarios --test review --test wire --test conformance
+	$(CARGO) test --workspace --no-fail-fast --lib --bins --test manifests --test properties --test scenarios --test review --test wire --test conformance --test proxy
 	$(CARGO) test --workspace --doc
 
 .PHONY: fmt

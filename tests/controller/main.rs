@@ -13,6 +13,7 @@ mod isolation;
 mod leave;
 mod memory;
 mod modes;
+mod neighbours;
 mod played;
 mod pods;
 mod processes;
@@ -197,6 +198,7 @@ fn on_other_clouds(cloud: Cloud) -> Vec<Test> {
 
 fn on_their_own() -> Vec<Test> {
     on_own_stage![
+        neighbours::bad_neighbours_cost_nobody_else,
         alone::each_write_is_read_back_once,
         alone::at_rest_nothing_is_written_and_reads_are_batches,
         alone::a_leader_that_stops_hands_over_and_nothing_moves,
