@@ -138,6 +138,8 @@ pub struct Controller {
 struct Evicting {
     eviction: plan::Eviction,
     pods: BTreeSet<String>,
+    /// Its answer was lost; until then the pod may tell what it was. `None`: it is under way.
+    until: Option<Instant>,
 }
 
 /// How the API server is reached. The lease has a client of its own: it never waits behind anything else.

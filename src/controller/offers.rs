@@ -4,7 +4,7 @@ use super::publish::{Answer, Target, Writer};
 use super::writes::{Permit, Urgency};
 use super::{Controller, Evicting};
 use crds::{NetIPAllocationStatus, Operation};
-use plan::{Eviction, FinalizerChange, NodeMarks, Plan, Reason, TemplateChange};
+use plan::{Eviction, FinalizerChange, NodeMarks, Plan, Reason, TemplateChange, WorkloadKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tokio::time::Instant;
 
@@ -111,7 +111,9 @@ impl Controller {
     /// Evictions, deletions and templates; each eviction with the pods that its workload has now.
     fn pod_offers(&self, plan: &mut Plan) -> Vec<Offer> {
         let world = &self.state.world;
-        let evictions = std::mem::take(&mut plan.evictions);
+        let mut evictions = std::mem::take(&mut plan.evictions);
+        evictions
+            .retain(|eviction| eviction.cause != Reason::Misplaced || !self.is_evicting(&eviction.workload));
         let mut pods: BTreeMap<_, BTreeSet<String>> =
             evictions.iter().map(|eviction| (eviction.workload.clone(), BTreeSet::new())).collect();
         if !pods.is_empty() {
@@ -129,6 +131,15 @@ impl Controller {
         let templates = std::mem::take(&mut plan.daemon_sets).into_iter();
         let listed = templates.filter(|change| !world.unlisted.contains_key(&change.workload));
         evictions.chain(listed.map(Offer::Template)).collect()
+    }
+
+    /// Whether a pod of the workload was told to go and nobody knows yet what became of it: misplaced pods go one
+    /// by one.
+    fn is_evicting(&self, workload: &WorkloadKey) -> bool {
+        let now = Instant::now();
+        let open = |evicting: &Evicting| evicting.until.is_none_or(|until| until > now);
+        let of_it = |evicting: &&Evicting| evicting.eviction.workload == *workload && open(evicting);
+        self.evicting.values().any(|evicting| of_it(&evicting))
     }
 
     /// Sends a write if it may be sent.
@@ -173,7 +184,7 @@ impl Controller {
     }
 
     fn evict(&mut self, target: Target, writer: Writer, eviction: Eviction, pods: BTreeSet<String>) {
-        let evicting = Evicting { eviction: eviction.clone(), pods };
+        let evicting = Evicting { eviction: eviction.clone(), pods, until: None };
         self.evicting.insert(eviction.uid.clone(), evicting);
         self.write(target, async move {
             match eviction.cause {

@@ -12,6 +12,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::info;
 
+/// How long a pod has to show that it was told to go, when the API server did not say so.
+const LOST_ANSWER: Duration = Duration::from_secs(5);
 /// Nothing is asked for longer than this: gauges and pulse stay fresh.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
@@ -183,23 +185,25 @@ impl Controller {
 
     /// An eviction was granted, or refused: the next plan goes by that.
     pub(super) fn eviction_ended(&mut self, uid: &str, written: &Written, refused: bool) {
-        let Some(Evicting { eviction, pods }) = self.evicting.remove(uid) else { return };
+        let Some(Evicting { eviction, pods, .. }) = self.evicting.remove(uid) else { return };
         let (world, at) = (&mut self.state.world, self.clock.now());
-        // An answer that was lost: the pod tells what it was.
-        let left =
-            matches!(written, Written::Failed(_)) && world.pods.get(uid).is_none_or(|pod| pod.deleting);
-        match written {
-            _ if left || matches!(written, Written::Done) => {
-                world.refused_evictions.remove(uid);
-                if eviction.cause != Reason::Stranded {
-                    world.evicted.insert(eviction.workload, LastEviction { at, pods });
-                }
+        let failed = matches!(written, Written::Failed(_));
+        // An answer that was lost: the pod tells what it was, now or in a moment.
+        let left = failed && world.pods.get(uid).is_none_or(|pod| pod.deleting);
+        if left || matches!(written, Written::Done) {
+            world.refused_evictions.remove(uid);
+            if eviction.cause != Reason::Stranded {
+                world.evicted.insert(eviction.workload, LastEviction { at, pods });
             }
-            Written::Refused(message) | Written::Failed(message) if refused => {
-                let message = message.clone();
-                world.refused_evictions.insert(uid.to_owned(), RefusedEviction { at, message });
-            }
-            _ => {}
+            return;
+        }
+        if let (Written::Refused(message) | Written::Failed(message), true) = (written, refused) {
+            let message = message.clone();
+            world.refused_evictions.insert(uid.to_owned(), RefusedEviction { at, message });
+        }
+        if failed {
+            let until = Some(Instant::now() + LOST_ANSWER);
+            self.evicting.insert(uid.to_owned(), Evicting { eviction, pods, until });
         }
     }
 
@@ -209,6 +213,7 @@ impl Controller {
             return;
         }
         self.tidied = now;
+        self.evicting.retain(|_, evicting| evicting.until.is_none_or(|until| until > now));
         let world = &mut self.state.world;
         self.accounts.expire(world);
         let mut known: BTreeSet<IpAddr> = BTreeSet::new();
