@@ -136,7 +136,7 @@ pub async fn all(
     let serving = crate::webhook::serve(&namespace, &settings, other, &telemetry, &of_webhook, until);
     let controlling =
         controller::process::control(&namespace, &flags, client, &telemetry, &of_controller, shutdown);
-    tokio::try_join!(serving, controlling)?;
+    tokio::try_join!(Box::pin(serving), controlling)?;
     Ok(())
 }
 

@@ -111,7 +111,7 @@ pub async fn run(common: Common, settings: Settings, shutdown: Shutdown) -> Resu
     let (client, telemetry) = (common.client().await?, common.telemetry()?);
     let health = Health::new(&shutdown);
     common.serve_plain_ports(&health, &telemetry).await?;
-    serve(&common.namespace(), &settings, client, &telemetry, &health, shutdown).await
+    Box::pin(serve(&common.namespace(), &settings, client, &telemetry, &health, shutdown)).await
 }
 
 /// The webhook without what it shares with others in the same process.

@@ -72,7 +72,8 @@ impl Kind {
                     });
                 }
                 state.allocations_listed();
-                state.replica_sets_listed("default");
+                state.follows("default", webhook::state::Following::Begun);
+                state.follows("default", webhook::state::Following::Listed);
                 Ok(webhook::router(&state))
             }
         }
