@@ -149,7 +149,7 @@ pub async fn all(
     let clients = common.controller_clients().await?;
     let controlling =
         controller::process::control(&namespace, &flags, clients, &telemetry, &of_controller, shutdown);
-    tokio::try_join!(serving, controlling)?;
+    tokio::try_join!(Box::pin(serving), controlling)?;
     Ok(())
 }
 

@@ -21,6 +21,9 @@ use webhook::registration::{self, CONFIGURATION, SERVICE};
 use webhook::server::{self, Check, Health, Limits, Shutdown};
 use webhook::state::State;
 
+/// The pause after a registration that failed.
+const REGISTER_AGAIN: Duration = Duration::from_secs(5);
+
 /// Settings of the webhook.
 #[derive(Args, Clone, Debug)]
 pub struct Settings {
@@ -108,7 +111,7 @@ pub async fn run(common: Common, settings: Settings, shutdown: Shutdown) -> Resu
     let (client, telemetry) = (common.client().await?, common.telemetry()?);
     let health = Health::new(&shutdown);
     common.serve_plain_ports(&health, &telemetry).await?;
-    serve(&common.namespace(), &settings, client, &telemetry, &health, shutdown).await
+    Box::pin(serve(&common.namespace(), &settings, client, &telemetry, &health, shutdown)).await
 }
 
 /// The webhook without what it shares with others in the same process.
@@ -134,7 +137,7 @@ pub async fn serve(
             let cut_off = drained?.cut_off;
             tracing::info!(cut_off, "drained");
         }
-        failed = keep_up(client, settings, &state, &index, &shutdown) => match failed? {},
+        never = keep_up(client, settings, &state, &index, &shutdown) => match never {},
         failed = supervise(keeping) => match failed? {},
     }
     Ok(())
@@ -194,13 +197,13 @@ async fn keep_up(
     state: &Arc<State>,
     index: &Check,
     shutdown: &Shutdown,
-) -> Result<Infallible> {
+) -> Infallible {
     let watches = webhook::watch::run(client.clone(), state.clone());
     let selector = registration::keep_narrow(client.clone(), state);
     let registered = async {
         report(state, index).await;
         if let Some(url) = settings.url() {
-            registration::register(&client, url).await.context("cannot register the webhook")?;
+            register(&client, url).await;
         }
         shutdown.draining().await;
         if settings.unregister
@@ -209,12 +212,21 @@ async fn keep_up(
             tracing::error!(%error, "cannot delete the webhook configurations");
         }
         // The drain is the server's to end.
-        std::future::pending::<Result<Infallible>>().await
+        std::future::pending::<Infallible>().await
     };
     tokio::select! {
-        never = watches => match never {},
-        never = selector => match never {},
-        failed = registered => failed,
+        never = watches => never,
+        never = selector => never,
+        never = registered => never,
+    }
+}
+
+/// Registers the webhook. What stands in the way may be over in a moment, and is no reason to end what else the
+/// process does.
+async fn register(client: &Client, url: &str) {
+    while let Err(error) = registration::register(client, url).await {
+        tracing::error!(%error, "cannot register the webhook");
+        tokio::time::sleep(REGISTER_AGAIN).await;
     }
 }
 

@@ -134,6 +134,7 @@ pub struct Workload {
 /// One pod of a referenced workload. Workload and node are shared between the pods that have the same
 /// ones: there are tens of thousands of pods, and the planner looks at all of them.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools)] // facts that have nothing to do with one another
 pub struct Pod {
     /// Namespace.
     pub namespace: String,

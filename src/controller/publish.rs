@@ -12,13 +12,16 @@ use crds::{
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
 use kube::core::{DynamicObject, Status};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use plan::{NodeMarks, TemplateChange, WorkloadKey};
 use serde_json::{Value, json};
 use std::time::Duration;
 use telemetry::controller::Metrics;
 use tokio::sync::mpsc;
 use tracing::{debug, info};
+
+/// How often the ownership of a template is given up before it is left at that.
+const DISOWN_ATTEMPTS: u32 = 3;
 
 /// What is written; one write of each at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -207,13 +210,32 @@ impl Writer {
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let written = api.patch(&change.workload.name, &params, &patch(Value::Array(all))).await?;
         info!(daemon_set = change.workload.name, names = ?change.names, "template changed");
-        let object = serde_json::to_value(&written).map_err(kube::Error::SerdeError)?;
-        let disowned = Patch::Json::<Value>(webhook::workload::disown(&object));
-        if let Err(error) = api.patch(&change.workload.name, &params, &disowned).await {
-            // Only whoever applies an affinity server-side is told of a conflict, and can force it.
+        if let Err(error) = disown(&api, written).await {
+            // Whoever applies an affinity server-side is told of a conflict, and can force it.
             debug!(%error, "cannot give up the ownership of a template");
         }
         Ok(None)
+    }
+}
+
+/// Gives up what the write of a template made us the owner of. Others write to a DaemonSet at the same time, so
+/// it may take more than one attempt.
+async fn disown(api: &Api<DynamicObject>, mut object: DynamicObject) -> kube::Result<()> {
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let name = object.name_any();
+    let mut left = DISOWN_ATTEMPTS;
+    loop {
+        left -= 1;
+        let value = serde_json::to_value(&object).map_err(kube::Error::SerdeError)?;
+        let operations = webhook::workload::disown(&value);
+        if operations.0.is_empty() {
+            return Ok(());
+        }
+        match api.patch(&name, &params, &Patch::Json::<Value>(operations)).await {
+            Ok(_) => return Ok(()),
+            Err(error) if left == 0 => return Err(error),
+            Err(_) => object = api.get(&name).await?,
+        }
     }
 }
 

@@ -11,21 +11,8 @@ use std::path::PathBuf;
 /// How often a list is spoilt: more often than anybody asks during this test.
 const ALWAYS: usize = 2000;
 
-/// The CRD of a time when nobody checked anything.
-fn permissive_crd() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": "netipallocations.netinfra.darkbrains.com" },
-        "spec": {
-            "group": "netinfra.darkbrains.com", "scope": "Cluster",
-            "names": { "plural": "netipallocations", "singular": "netipallocation", "kind": "NetIPAllocation", "shortNames": ["nia"] },
-            "versions": [{
-                "name": "v1alpha1", "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
-            }],
-        },
-    })
-}
+/// The predecessor's CRD, under which hardly anything was checked.
+const OLD_CRD: &str = include_str!("../deploy/fixtures/predecessor.yaml");
 
 fn allocation(name: &str, address: &str, pool: &str, workload: &Value) -> Value {
     json!({
@@ -40,7 +27,8 @@ fn allocation(name: &str, address: &str, pool: &str, workload: &Value) -> Value 
 
 /// Names of the bad ones, and what they refer to.
 fn references() -> Vec<(&'static str, Value)> {
-    let deployment = |namespace: &str, name: &str| json!({ "kind": "Deployment", "namespace": namespace, "name": name });
+    let deployment =
+        |namespace: &str, name: &str| json!({ "kind": "Deployment", "namespace": namespace, "name": name });
     vec![
         ("space", deployment("prod ", "web")),
         ("slash", deployment("prod/web", "web")),
@@ -53,14 +41,16 @@ fn references() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Every field that the spec has, and none as it should be.
+/// Every field that the predecessor had, and none as it should be.
 fn broken() -> Value {
     json!({
         "apiVersion": "netinfra.darkbrains.com/v1alpha1", "kind": "NetIPAllocation", "metadata": { "name": "broken" },
         "spec": {
-            "reservedIPs": "203.0.113.77", "workloadRef": 7, "deploymentRef": [], "nodeSelector": [1],
-            "nodeSelectorTerms": "a", "tolerations": {}, "cloud": "gcp", "reconcileInterval": "soon",
-            "failover": 3, "strategy": [], "eviction": 1, "releasePolicy": {}, "mode": [], "paused": "no",
+            "reservedIPs": ["10.0.0.1", "10.0.0.1", "no address", "203.0.113.77 ", ""],
+            "workloadRef": { "kind": "Deployment", "name": "", "namespace": "a b" },
+            "nodeSelector": { "no key!": "no value!", "": "" },
+            "cloud": { "region": " ", "zones": ["", "a b"] },
+            "reconcileInterval": 2_000_000_000_000_i64,
         },
     })
 }
@@ -70,7 +60,7 @@ async fn stored() -> Result<Cluster> {
     let cluster = Cluster::start().await?;
     let manager = "--field-manager=dev-cluster";
     let apply = ["apply", "--server-side", manager, "-f", "-"];
-    cluster.kubectl_with_input(&apply, &permissive_crd().to_string()).await?.ok()?;
+    cluster.kubectl_with_input(&apply, OLD_CRD).await?.ok()?;
     for (number, (name, workload)) in references().into_iter().enumerate() {
         let object = allocation(name, &format!("203.0.113.{}", 20 + number), "bad", &workload);
         store(&cluster, &object).await?;
@@ -169,7 +159,12 @@ async fn set(stage: &Playground) -> Result<()> {
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web", "namespace": "good" },
         "spec": { "replicas": 1, "selector": { "matchLabels": labels }, "template": { "metadata": { "labels": labels }, "spec": pod } },
     });
-    let good = allocation("good", "203.0.113.10", "good", &json!({ "kind": "Deployment", "namespace": "good", "name": "web" }));
+    let good = allocation(
+        "good",
+        "203.0.113.10",
+        "good",
+        &json!({ "kind": "Deployment", "namespace": "good", "name": "web" }),
+    );
     eventually("the webhook to let it pass", async || stage.apply(&good.to_string()).await).await?;
     stage.apply(&web.to_string()).await?;
     Ok(())
@@ -220,7 +215,9 @@ async fn are_told(stage: &Playground) -> Result<()> {
         eventually(&format!("{name} to be {reason}"), async || {
             let object = stage.json(&["get", "nia", name]).await?;
             let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let told = conditions.iter().any(|c| c["type"] == kind && c["status"] == "True" && c["reason"] == reason);
+            let told = conditions
+                .iter()
+                .any(|c| c["type"] == kind && c["status"] == "True" && c["reason"] == reason);
             ensure!(told, "{conditions:#?}");
             Ok(())
         })
@@ -231,11 +228,15 @@ async fn are_told(stage: &Playground) -> Result<()> {
 
 /// Metadata can be changed, the mistake can be mended, and the object goes when it is told to.
 async fn can_be_edited_and_deleted(stage: &Playground) -> Result<()> {
-    let mended = json!({ "spec": { "workloadRef": { "kind": "Deployment", "namespace": "prod", "name": "web" } } });
+    let mended =
+        json!({ "spec": { "workloadRef": { "kind": "Deployment", "namespace": "prod", "name": "web" } } });
     let mended = mended.to_string();
     for (name, _) in references() {
         stage.kubectl(&["annotate", "nia", name, "touched=yes"]).await.with_context(|| name.to_owned())?;
-        stage.kubectl(&["patch", "nia", name, "--type=merge", "-p", &mended]).await.with_context(|| name.to_owned())?;
+        stage
+            .kubectl(&["patch", "nia", name, "--type=merge", "-p", &mended])
+            .await
+            .with_context(|| name.to_owned())?;
         stage.kubectl(&["delete", "nia", name, "--timeout=120s"]).await.with_context(|| name.to_owned())?;
     }
     stage.kubectl(&["annotate", "nia", "broken", "touched=yes"]).await?;
@@ -250,7 +251,7 @@ pub async fn bad_neighbours_cost_nobody_else() -> Result<()> {
     set(&stage).await.with_context(|| first.webhook.process.log_tail())?;
     first.ready().await?;
     fails_over(&stage).await.with_context(|| first.controller.process.log_tail())?;
-    are_told(&stage).await?;
+    are_told(&stage).await.with_context(|| first.controller.process.log_tail())?;
     first.faults_happened()?;
     // The same for who begins in this state.
     first.controller.process.kill().await?;
@@ -258,7 +259,7 @@ pub async fn bad_neighbours_cost_nobody_else() -> Result<()> {
     let second = start(&stage, 2).await?;
     second.ready().await?;
     fails_over(&stage).await.with_context(|| second.controller.process.log_tail())?;
-    are_told(&stage).await?;
+    are_told(&stage).await.with_context(|| second.controller.process.log_tail())?;
     second.faults_happened()?;
     can_be_edited_and_deleted(&stage).await
 }

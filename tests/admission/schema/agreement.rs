@@ -70,11 +70,14 @@ fn text(random: &mut fastrand::Rng) -> String {
     }
 }
 
+/// Where a text goes, and what is made of it.
+type Setting = (&'static str, fn(String) -> Value);
+
 /// A spec with such texts wherever a text ends up in a request.
 fn spec(random: &mut fastrand::Rng) -> Value {
     let mut spec = json!({ "reservedIPs": ["203.0.113.77"], "cloud": { "provider": "gcp" } });
     let kind = ["Deployment", "StatefulSet", "DaemonSet"][random.usize(0..3)];
-    let places: &[(&str, fn(String) -> Value)] = &[
+    let places: &[Setting] = &[
         ("/nodeSelector", |text| json!({ text: "x" })),
         ("/nodeSelector", |text| json!({ "role": text })),
         ("/cloud/region", |text| json!(text)),

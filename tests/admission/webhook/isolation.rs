@@ -52,9 +52,11 @@ async fn start() -> Result<Guarded> {
                        "metadata": { "name": "held", "namespace": "dying", "finalizers": ["example.com/hold"] } });
     super::kit::apply(&cluster, &held).await?;
     cluster.kubectl(&["delete", "namespace", "dying", "--wait=false"]).await?.ok()?;
-    for (name, address, space) in
-        [("of-forbidden", "198.51.100.1", "forbidden"), ("of-dying", "198.51.100.2", "dying")]
-    {
+    for (name, address, space) in [
+        ("of-forbidden", "198.51.100.1", "forbidden"),
+        ("of-dying", "198.51.100.2", "dying"),
+        ("of-fine", "198.51.100.3", "fine"),
+    ] {
         create(&cluster, &allocation(name, &[address], &reference("Deployment", space, "web"))).await?;
     }
     let hook = Hook::start(&cluster, &Registration::Own).await?;

@@ -42,8 +42,12 @@ async fn set(sets: &Api<DynamicObject>, names: &[&str]) -> Result<Value> {
         PatchParams { field_manager: Some(crds::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let object = serde_json::to_value(sets.get("edge").await?)?;
     let patch = Patch::Json::<()>(set_daemon_set(&object, &names));
-    let written = serde_json::to_value(sets.patch("edge", &params, &patch).await?)?;
-    sets.patch("edge", &params, &Patch::Json::<()>(disown(&written))).await?;
+    sets.patch("edge", &params, &patch).await?;
+    eventually("to own nothing", async || {
+        let written = serde_json::to_value(sets.get("edge").await?)?;
+        Ok(sets.patch("edge", &params, &Patch::Json::<()>(disown(&written))).await?)
+    })
+    .await?;
     Ok(serde_json::to_value(sets.get("edge").await?)?["spec"]["template"].take())
 }
 

@@ -42,12 +42,14 @@ impl Health {
     }
 
     /// The same registry for a part of the process that serves requests.
+    #[must_use]
     pub fn part(&self, name: &'static str) -> Self {
         Self { part: Part { name, aside: false }, ..self.clone() }
     }
 
     /// The same registry for a part of the process that serves nobody: no request need be kept from the
     /// process because this part is not ready.
+    #[must_use]
     pub fn part_aside(&self, name: &'static str) -> Self {
         Self { part: Part { name, aside: true }, ..self.clone() }
     }
@@ -115,9 +117,12 @@ impl Health {
         let health = self.clone();
         let readyz = async move || answer(health.readiness());
         let health = self.clone();
-        let of_part = async move |Path(part): Path<String>| match health.has_part(&part) {
-            true => answer(health.readiness_of(Some(&part))),
-            false => (StatusCode::NOT_FOUND, "there is no such part here\n".to_owned()),
+        let of_part = async move |Path(part): Path<String>| {
+            if health.has_part(&part) {
+                answer(health.readiness_of(Some(&part)))
+            } else {
+                (StatusCode::NOT_FOUND, "there is no such part here\n".to_owned())
+            }
         };
         let health = self.clone();
         let healthz = async move || match health.hung() {

@@ -60,7 +60,7 @@ impl Server {
         let (path, query) = (parts.uri.path().to_owned(), parts.uri.query().unwrap_or_default().to_owned());
         lock(&self.calls).push(format!("{} {path}", parts.method));
         if query.contains("watch=true") {
-            return silence().await;
+            return silence();
         }
         let single = path.ends_with("/ip-address-controller");
         let fault = if single { lock(&self.faults).pop() } else { self.fault_of(&path) };
@@ -72,14 +72,14 @@ impl Server {
         }
         if single && parts.method == Method::PATCH {
             let bytes = body.collect().await.expect("a body").to_bytes();
-            let patch: Value = serde_json::from_slice(&bytes).expect("JSON");
-            *lock(&self.selector) = patch["webhooks"][0]["namespaceSelector"].clone();
+            let applied: Value = serde_json::from_slice(&bytes).expect("JSON");
+            *lock(&self.selector) = applied["webhooks"][0]["namespaceSelector"].clone();
         }
         let answer = match path.rsplit('/').next() {
             _ if single => self.configuration(),
-            Some("mutatingwebhookconfigurations") => list(vec![self.configuration()]),
-            Some("netipallocations") => list(lock(&self.allocations).clone()),
-            _ => list(Vec::new()),
+            Some("mutatingwebhookconfigurations") => list(&[self.configuration()]),
+            Some("netipallocations") => list(&lock(&self.allocations)),
+            _ => list(&[]),
         };
         json_response(StatusCode::OK, &answer)
     }
@@ -101,7 +101,7 @@ impl Server {
     }
 }
 
-fn list(items: Vec<Value>) -> Value {
+fn list(items: &[Value]) -> Value {
     json!({ "apiVersion": "v1", "kind": "List", "metadata": { "resourceVersion": "1" }, "items": items })
 }
 
@@ -117,6 +117,6 @@ fn json_response(code: StatusCode, value: &Value) -> Response<Body> {
 }
 
 /// A watch on which nothing happens.
-async fn silence() -> Response<Body> {
+fn silence() -> Response<Body> {
     Response::new(Body::from_stream(futures::stream::pending::<Result<Bytes, Infallible>>()))
 }
