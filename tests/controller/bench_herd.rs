@@ -155,4 +155,11 @@ fn report(
     for line in failed.filter(|line| !line.ends_with(" 0")) {
         println!("  {line}");
     }
+    let value = |name: &str| -> f64 {
+        let line = metrics.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok()).unwrap_or_default()
+    };
+    let plans = value("netipallocation_plan_duration_seconds_count");
+    let each = value("netipallocation_plan_duration_seconds_sum") / plans * 1000.0;
+    println!("  {plans} plans, {each:.1} ms each");
 }
