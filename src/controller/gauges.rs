@@ -7,7 +7,9 @@ use crds::NetIPAllocationStatus;
 use plan::{Plan, Reason, World};
 use prometheus::IntGaugeVec;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use telemetry::controller::Metrics;
+use tokio::time::Instant;
 
 /// The labels of the series that are set.
 type Series = BTreeMap<Vec<String>, i64>;
@@ -20,7 +22,14 @@ pub struct Gauges {
     metrics: Metrics,
     pod_name: String,
     set: [Series; FAMILIES],
+    /// When they were set last, and how long that took.
+    last: Option<(Instant, Duration)>,
 }
+
+/// What takes longer than this is not done with every plan: tens of thousands of series cost more than the plan.
+const CHEAP: Duration = Duration::from_millis(5);
+/// Then it is done after so many times as long.
+const PAUSES: u32 = 20;
 
 impl Gauges {
     pub fn new(metrics: Metrics, settings: &Settings) -> Self {
@@ -31,7 +40,7 @@ impl Gauges {
             // As with the counters of allocations below.
             metrics.kubernetes_writes.with_label_values(&[kind, "failed"]);
         }
-        Self { metrics, pod_name: settings.pod_name.clone(), set: Default::default() }
+        Self { metrics, pod_name: settings.pod_name.clone(), set: Default::default(), last: None }
     }
 
     /// How this replica is.
@@ -41,18 +50,27 @@ impl Gauges {
         self.metrics.is_leader.with_label_values(&pod).set(leading.into());
     }
 
-    /// What holds for each allocation, address and node.
-    pub fn set(&mut self, world: &World, plan: &Plan) {
+    /// What holds for each allocation, address and node. When it is to be called again at the latest: many of
+    /// them are not set with every plan.
+    pub fn set(&mut self, world: &World, plan: &Plan) -> Option<Instant> {
+        let began = Instant::now();
+        let due = self.last.filter(|(_, cost)| *cost > CHEAP).map(|(at, cost)| at + cost * PAUSES);
+        if due.is_some_and(|due| due > began) {
+            return due;
+        }
         let mut series: [Series; FAMILIES] = Default::default();
         for (name, status) in &plan.statuses {
             add(&mut series, name, status, world);
         }
         let in_flight = i64::try_from(world.in_flight.len()).unwrap_or(i64::MAX);
         self.replace(series, in_flight);
+        self.last = Some((Instant::now(), began.elapsed()));
+        None
     }
 
     /// This replica does not lead, and says nothing of the world.
     pub fn clear(&mut self) {
+        self.last = None;
         self.replace(Default::default(), 0);
     }
 

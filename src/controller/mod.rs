@@ -121,6 +121,9 @@ pub struct Controller {
     evicting: BTreeMap<String, Evicting>,
     /// When old views and forgotten things were last looked for.
     tidied: Instant,
+    /// When the last turn began, and how long it took.
+    planned: Instant,
+    took: Duration,
     standing: watching::Receiver<Standing>,
     tell_elector: mpsc::Sender<Command>,
     /// The lease is to be given up, because the process stops.
@@ -228,6 +231,8 @@ impl Controller {
             offers: Offers::default(),
             evicting: BTreeMap::new(),
             tidied: Instant::now(),
+            planned: Instant::now(),
+            took: Duration::ZERO,
             standing,
             tell_elector,
             stopping: false,
@@ -252,7 +257,9 @@ impl Controller {
                     }
                     if due == Due::Permits {
                         self.serve();
-                        wake = wake.min(Instant::now() + REPLAN);
+                        // Most of the time goes into what is to be written, not into plans that say the same.
+                        let pause = (self.took * 10).clamp(REPLAN, LONGEST_REPLAN);
+                        wake = wake.min(self.planned + self.took + pause).max(Instant::now());
                     }
                     if due < Due::Plan {
                         continue;
@@ -270,6 +277,7 @@ impl Controller {
                 }
             }
             self.reap()?;
+            self.planned = Instant::now();
             wake = self.turn();
             if let Some(by) = stopping {
                 wake = wake.min(by);
@@ -327,6 +335,9 @@ impl Controller {
     fn take(&mut self, message: Message) -> Result<Due> {
         let changed = match message {
             Message::Observed(Observed::Node(change)) => self.take_node(change),
+            Message::Observed(Observed::Allocation(Change::Applied(object))) => {
+                return Ok(self.take_allocation(object));
+            }
             Message::Observed(observed) => self.state.see(observed),
             Message::Read(read) => {
                 self.accounts.apply(read, &mut self.state.world);
@@ -340,6 +351,19 @@ impl Controller {
             Message::Broken(what) => bail!(what),
         };
         Ok(if changed { Due::Plan } else { Due::Nothing })
+    }
+
+    /// The echo of a write that nobody waited for may come before its answer; it is no news either.
+    fn take_allocation(&mut self, object: lean::Allocation) -> Due {
+        let name = kube::ResourceExt::name_any(&object);
+        let generation = object.metadata.generation;
+        let known = self.state.world.allocations.get(&name).map(|known| known.generation);
+        let echo = self.offers.is_idle(&Target::Allocation(name)) && known.is_some() && known == generation;
+        match self.state.allocation(Change::Applied(object)) {
+            true if echo => Due::Permits,
+            true => Due::Plan,
+            false => Due::Nothing,
+        }
     }
 
     /// A node in trouble, or out of it, makes what the cloud says of its instance worth asking for.
@@ -404,8 +428,9 @@ fn watches(client: &Client, mailbox: &mpsc::Sender<Message>, metrics: &Metrics) 
     ]
 }
 
-/// While writes are waiting for permits, a new plan is made at least this often.
+/// After a write that nobody waited for, a new plan is made after this long; after longer where plans take long.
 const REPLAN: Duration = Duration::from_millis(100);
+const LONGEST_REPLAN: Duration = Duration::from_secs(1);
 
 /// How long a task of ours may hold up the end of the process.
 pub const GRACE: Duration = Duration::from_secs(25);

@@ -49,6 +49,11 @@ impl Offers {
         self.waiting.clear();
     }
 
+    /// Whether a write is under way that nobody waits for.
+    pub fn is_idle(&self, target: &Target) -> bool {
+        self.idle.contains(target)
+    }
+
     /// A write has ended; whether it was one that nobody waited for.
     pub fn ended(&mut self, target: &Target) -> bool {
         self.idle.remove(target)

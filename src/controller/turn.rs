@@ -35,16 +35,17 @@ impl Controller {
             self.tidy(now);
         }
         let mut plan = self.plan();
-        let mut reads = None;
+        let (mut reads, mut gauges) = (None, None);
         if leading {
             self.begin(&mut plan);
             reads = self.accounts.read(&mut self.tasks);
-            self.gauges.set(&self.state.world, &plan);
+            gauges = self.gauges.set(&self.state.world, &plan);
             self.accounts.count_audits(&plan.statuses);
         } else {
             self.gauges.clear();
         }
-        let wakes = [plan.wake_at.map(|at| self.clock.instant(at)), reads, self.writes.next(now)];
+        let wakes = [plan.wake_at.map(|at| self.clock.instant(at)), reads, gauges, self.writes.next(now)];
+        self.took = now.elapsed();
         // A moment later rather than now: what is due now was begun.
         let wake = wakes.into_iter().flatten().min().unwrap_or(now + LONGEST_SLEEP);
         wake.clamp(now + Duration::from_millis(5), now + LONGEST_SLEEP)
