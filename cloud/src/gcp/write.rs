@@ -127,7 +127,15 @@ async fn make_room(
     let interface = model::interface(instance).and_then(|interface| interface.name.clone());
     let interface = interface.unwrap_or_else(|| model::INTERFACE.to_owned());
     let name = config.name.as_deref().unwrap_or(OWN);
-    gcp.delete(place, &interface, name, names::marked_request_id(step, "make room"), call).await?;
+    let delete = || gcp.delete(place, &interface, name, names::marked_request_id(step, "make room"), call);
+    // No answer: without another word the node would be left bare and the next one tried. The same request id
+    // does it once, whichever of the two arrived.
+    if let Err(error) = delete().await {
+        let unanswered = error.class == Class::Transient;
+        if !unanswered || delete().await.is_err() {
+            return Err(error);
+        }
+    }
     Ok(permit)
 }
 

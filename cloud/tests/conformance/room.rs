@@ -159,3 +159,15 @@ pub async fn an_address_that_is_not_there_any_more_costs_no_node_its_own() {
     assert_eq!(gone.class, Class::Conflict, "{gone}");
     assert_eq!(bed.writes(0), 0);
 }
+
+pub async fn a_reply_that_is_lost_while_room_is_made_leaves_no_node_bare() {
+    for fault in [Fault::LostReply, Fault::Reset] {
+        let bed = Bed::new(GCP).await;
+        bed.once("instances.deleteAccessConfig", fault.clone());
+        bed.attach(1, 1, "k").await.unwrap();
+        let struck = bed.calls(0).iter().filter(|event| event.faults == [fault.name()]).count();
+        assert_eq!(struck, 1, "the fault happened");
+        bed.assert_on(1, 1).await;
+        assert!(bed.attached_token(1).await.contains("-ephemeral-"));
+    }
+}

@@ -68,7 +68,10 @@ fn read(entry: &Entry<'_>, scope: &Scope) -> Vec<What> {
         ("netipallocations", "", "patch" | "update") if takes_finalizer(entry.asked) => {
             found.push(What::FinalizerGone { by: entry.user.to_owned(), allocation: name });
         }
-        ("leases", "", "create" | "update" | "patch") => found.extend(lease(entry).map(What::Lease)),
+        // The API server and others have leases of their own.
+        ("leases", "", "create" | "update" | "patch") if entry.user == scope.user => {
+            found.extend(lease(entry).map(What::Lease));
+        }
         _ => {}
     }
     found
@@ -245,7 +248,9 @@ mod tests {
             "holderIdentity": "first_1", "leaseDurationSeconds": 4, "leaseTransitions": 2,
         }});
         let expected = Lease { holder: Some("first_1".to_owned()), seconds: 4, transitions: 2 };
-        assert_eq!(events(&line(200, "update", &lease, &spec, &Value::Null)), [What::Lease(expected)]);
+        let written = line(200, "update", &lease, &spec, &Value::Null);
+        assert_eq!(events(&written), [What::Lease(expected)]);
+        assert_eq!(events(&written.replace(USER, "system:apiserver")), [], "others have leases of their own");
         let status = json!({ "resource": "netipallocations", "subresource": "status", "name": "web" });
         let patch = json!([{ "op": "add", "path": "/status", "value": {
             "observedGeneration": 3,
