@@ -67,6 +67,7 @@ async fn a_watch_that_fails_for_long_makes_it_unlisted_again_until_it_works() {
 }
 
 #[tokio::test]
+#[allow(clippy::used_underscore_binding)] // it is held, not used
 async fn what_makes_no_request_is_not_watched() {
     let (mut followers, mut world) = (followers(), World::default());
     for kind in [WorkloadKind::Deployment, WorkloadKind::StatefulSet, WorkloadKind::DaemonSet] {

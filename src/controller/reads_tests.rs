@@ -2,7 +2,7 @@
 
 use super::*;
 
-const INTERVAL: Duration = Duration::from_secs(3600);
+const INTERVAL: Duration = Duration::from_hours(1);
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)

@@ -21,18 +21,18 @@ pub async fn run() -> Result<()> {
     // `BENCH=1000x0` is the large one alone, with so many nodes and pods.
     let size = std::env::var("BENCH").unwrap_or_default();
     if size == "isolation" {
-        return crate::bench_isolation::run().await;
+        return Box::pin(crate::bench_isolation::run()).await;
     }
     if let Some((nodes, pods)) = size.split_once('x') {
-        let (stage, specs, addresses) = reaction(nodes.parse()?, pods.parse()?).await?;
+        let (stage, specs, addresses) = Box::pin(reaction(nodes.parse()?, pods.parse()?)).await?;
         return crate::bench_process::run(&stage, &specs, &addresses).await;
     }
-    drop(reaction(100, 0).await?);
+    drop(Box::pin(reaction(100, 0)).await?);
     half_of_a_hundred().await?;
     hand_over().await?;
-    crate::bench_isolation::run().await?;
+    Box::pin(crate::bench_isolation::run()).await?;
     // Last, since it takes minutes to fill the cluster.
-    let set = reaction(1000, 10_000).await?;
+    let set = Box::pin(reaction(1000, 10_000)).await?;
     crate::bench_process::run(&set.0, &set.1, &set.2).await
 }
 

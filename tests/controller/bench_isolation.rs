@@ -24,9 +24,9 @@ const ALLOCATIONS: usize = 1000;
 const ADDRESSES: usize = 20;
 
 pub async fn run() -> Result<()> {
-    accounts().await?;
-    herd().await?;
-    wide().await
+    Box::pin(accounts()).await?;
+    Box::pin(herd()).await?;
+    Box::pin(wide()).await
 }
 
 fn allocation(name: &str, provider: &str, addresses: &[String], pool: &str) -> Value {
