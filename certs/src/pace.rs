@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// So many writes need not wait.
-const QUICK_WRITES: u32 = 8;
+const QUICK_WRITES: u32 = 20;
 /// The first pause after them; the next ones are each twice as long.
 const FIRST: Duration = Duration::from_secs(30);
 /// After so long without a write everything is forgotten.

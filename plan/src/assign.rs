@@ -24,6 +24,8 @@ pub struct Assignment<'i, 'w> {
     /// Nodes that could take an address, by zone; claims that see the same nodes share a list.
     lists: Vec<FitNodes<'w>>,
     list_of: FxHashMap<(usize, String), usize>,
+    /// The same by claim, once it was asked for.
+    list_of_claim: Vec<Option<usize>>,
     /// Why the nodes of the cluster cannot take an address, for claims that see the same nodes.
     in_the_way: FxHashMap<usize, Rc<NodesInTheWay>>,
     /// How many addresses of a claim are in a zone, or on the way there.
@@ -45,6 +47,7 @@ impl<'i, 'w> Assignment<'i, 'w> {
             promised: Vec::new(),
             lists: Vec::new(),
             list_of: FxHashMap::default(),
+            list_of_claim: vec![None; index.claims.len()],
             in_the_way: FxHashMap::default(),
             in_zone: FxHashMap::default(),
             exhausted: FxHashSet::default(),
@@ -192,15 +195,19 @@ impl<'i, 'w> Assignment<'i, 'w> {
         best.map(|(_, node)| node)
     }
 
-    fn list_for(&mut self, claim: usize) -> usize {
-        let claim = &self.index.claims[claim];
+    fn list_for(&mut self, number: usize) -> usize {
+        if let Some(list) = self.list_of_claim[number] {
+            return list;
+        }
+        let claim = &self.index.claims[number];
         let tolerated = if claim.pool.tainted { format!("{:?}", claim.tolerated) } else { String::new() };
         let next = self.lists.len();
-        let number = *self.list_of.entry((claim.pool.number, tolerated)).or_insert(next);
-        if number == next {
+        let list = *self.list_of.entry((claim.pool.number, tolerated)).or_insert(next);
+        if list == next {
             self.lists.push(FitNodes::new(self.index, claim));
         }
-        number
+        self.list_of_claim[number] = Some(list);
+        list
     }
 
     fn zone_left(&self, slot: &Slot<'w>) -> &'w str {

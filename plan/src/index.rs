@@ -10,9 +10,6 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// How long a new node is a newcomer.
-const NEWCOMER_SECONDS: i64 = 10 * 60;
-
 /// A node and what holds for it whatever allocation asks. It is looked at once: nodes of a large cluster do
 /// not fit into the processor's caches, these entries do.
 #[allow(clippy::struct_excessive_bools)] // what is asked of a node, at hand
@@ -272,11 +269,11 @@ fn entry<'w>(
         machine.node = Some(number);
     }
     let entry = NodeEntry { unfit: unfit(world, name, node, machine.view), ..NodeEntry::new(name, node) };
-    (NodeEntry { settled: settles_at(&entry) <= now, ..entry }, other)
+    (NodeEntry { settled: settles_at(world, &entry) <= now, ..entry }, other)
 }
 
-fn settles_at(entry: &NodeEntry<'_>) -> Time {
-    entry.node.created.plus_seconds(NEWCOMER_SECONDS)
+fn settles_at(world: &World, entry: &NodeEntry<'_>) -> Time {
+    entry.node.created.plus_seconds(world.newcomer_seconds)
 }
 
 /// A machine that registered again under another name leaves its old Node object behind. The one that works
@@ -379,6 +376,7 @@ fn tolerated<'w>(world: &'w World, spec: &'w Spec) -> Tolerated<'w> {
 /// The pools of all allocations. Allocations that select alike share one; selectors are answered from
 /// lists of nodes by label, made for the labels that selectors use.
 struct Pools<'w> {
+    world: &'w World,
     /// The first label of every selector.
     keys: Vec<&'w str>,
     by_label: FxHashMap<(&'w str, &'w str), Vec<usize>>,
@@ -391,7 +389,7 @@ impl<'w> Pools<'w> {
         let mut keys: Vec<&str> = firsts.map(String::as_str).collect();
         keys.sort_unstable();
         keys.dedup();
-        Self { keys, by_label: FxHashMap::default(), made: FxHashMap::default() }
+        Self { world, keys, by_label: FxHashMap::default(), made: FxHashMap::default() }
     }
 
     /// Takes note of a node's labels; every node comes before the first pool is asked for.
@@ -424,7 +422,12 @@ impl<'w> Pools<'w> {
             tainted: nodes.iter().any(|i| all[*i].tainted),
             settled: settled().count(),
             settled_not_ready: settled().filter(|entry| !entry.ready).count(),
-            next_settles: nodes.iter().map(|i| &all[*i]).filter(|entry| !entry.settled).map(settles_at).min(),
+            next_settles: nodes
+                .iter()
+                .map(|i| &all[*i])
+                .filter(|entry| !entry.settled)
+                .map(|entry| settles_at(self.world, entry))
+                .min(),
             nodes,
         });
         self.made.insert(key, pool.clone());

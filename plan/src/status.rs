@@ -37,23 +37,26 @@ fn status(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> NetIPAllo
     let object = planner.index.claims[claim].object;
     let spec = planner.index.claims[claim].spec;
     let mut history = object.status.history.clone();
-    let mut ips: Vec<IpStatus> = Vec::new();
+    let mut ips: Vec<(usize, IpStatus)> = Vec::with_capacity(slots.len());
     for number in slots {
         let (ip, moved) = ip_status(planner, *number);
         if let Some(moved) = moved {
             history.insert(0, moved);
         }
-        ips.extend(ip);
+        ips.extend(ip.map(|ip| (planner.slots.all[*number].position, ip)));
     }
     for lost in planner.slots.lost.iter().filter(|lost| lost.claim == claim) {
-        ips.push(lost_status(object.status.ips.as_slice(), lost.address, lost.winner, planner.index.now));
+        let position = spec.addresses.iter().position(|listed| *listed == lost.address);
+        let ip = lost_status(object.status.ips.as_slice(), lost.address, lost.winner, planner.index.now);
+        ips.push((position.unwrap_or(usize::MAX), ip));
     }
     history.truncate(HISTORY);
-    ips.sort_by_cached_key(|ip| position(&spec.addresses, &ip.address));
-    let attached = ips
-        .iter()
-        .filter(|ip| ip.state == "Attached" && ip.node.is_some() && listed(&spec.addresses, &ip.address))
-        .count();
+    ips.sort_by_key(|(position, _)| *position);
+    let is_attached = |(position, ip): &&(usize, IpStatus)| {
+        ip.state == "Attached" && ip.node.is_some() && *position < usize::MAX
+    };
+    let attached = ips.iter().filter(is_attached).count();
+    let ips = ips.into_iter().map(|(_, ip)| ip).collect();
     let reserved = spec.addresses.len();
     let mut status = NetIPAllocationStatus {
         observed_generation: Some(object.generation),
@@ -83,15 +86,6 @@ fn refusals(planner: &Planner<'_, '_>, slots: &[usize]) -> Vec<NodeRefusal> {
 
 fn count(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
-}
-
-fn listed(addresses: &[std::net::IpAddr], text: &str) -> bool {
-    position(addresses, text) < usize::MAX
-}
-
-fn position(addresses: &[std::net::IpAddr], text: &str) -> usize {
-    let address = text.parse().ok();
-    addresses.iter().position(|listed| Some(*listed) == address).unwrap_or(usize::MAX)
 }
 
 /// The entry of an address, and the move that has just ended, if one has. A released address that is
@@ -401,8 +395,7 @@ fn conditions(planner: &Planner<'_, '_>, claim: usize, slots: &[usize], attached
         lost: planner.slots.lost.iter().filter(|lost| lost.claim == claim).collect(),
         notes: planner
             .notes
-            .iter()
-            .filter(|((of, _), _)| *of == claim)
+            .range((claim, Reason::AllAttached)..(claim + 1, Reason::AllAttached))
             .map(|((_, reason), message)| (*reason, message.as_str()))
             .collect(),
         acting,

@@ -12,12 +12,14 @@ const EXAMPLES: usize = 5;
 const MAX_MESSAGE: usize = 300;
 
 /// The nodes of the cluster by what is in their way, whichever address asks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct NodesInTheWay {
     nodes: usize,
     refused: BTreeMap<Reason, Refused>,
     /// Nodes that could take one, in order.
     free: Vec<usize>,
+    /// The sentence for an address that nothing else is in the way of: there may be thousands of them.
+    sentence: Rc<str>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -38,7 +40,8 @@ impl Refused {
 
 impl NodesInTheWay {
     pub fn new(index: &Index<'_>, claim: &Claim<'_>, taken: &[bool]) -> Self {
-        let mut all = Self { nodes: index.nodes.len(), ..Self::default() };
+        let nodes = index.nodes.len();
+        let mut all = Self { nodes, refused: BTreeMap::new(), free: Vec::new(), sentence: "".into() };
         for (number, entry) in index.nodes.iter().enumerate() {
             let taken = || taken[number].then_some(Reason::HoldsAddress);
             let Some(reason) = index.refusal(claim, number).or_else(taken) else {
@@ -53,7 +56,26 @@ impl NodesInTheWay {
                 refused.message = said(index.instance(&entry.node.provider_id));
             }
         }
+        all.sentence = all.sentence_with(&Refused::default()).into();
         all
+    }
+
+    /// The most frequent first.
+    fn in_order<'r>(&'r self, cooling: &'r Refused) -> Vec<(Reason, &'r Refused)> {
+        let mut all: Vec<_> = self.refused.iter().map(|(reason, refused)| (*reason, refused)).collect();
+        if cooling.count > 0 {
+            all.push((Reason::CoolingOff, cooling));
+        }
+        all.sort_by_key(|(reason, refused)| (std::cmp::Reverse(refused.count), *reason));
+        all
+    }
+
+    fn sentence_with(&self, cooling: &Refused) -> String {
+        let able = self.free.len().saturating_sub(cooling.count);
+        let able = format!("{able}/{} nodes can take it", self.nodes);
+        let why = self.in_order(cooling).into_iter();
+        let why: Vec<String> = why.map(|(reason, r)| format!("{} {}", r.count, reason.as_str())).collect();
+        if why.is_empty() { able } else { format!("{able}: {}", why.join(", ")) }
     }
 }
 
@@ -88,15 +110,11 @@ impl Tally {
     }
 
     /// For example: `0/7 nodes can take it: 3 HoldsForeignAddress, 2 NotReady, 2 OutsideZones`.
-    pub fn sentence(&self) -> String {
-        let able = self.shared.free.len().saturating_sub(self.cooling.count);
-        let able = format!("{able}/{} nodes can take it", self.shared.nodes);
-        let why: Vec<String> = self
-            .in_order()
-            .into_iter()
-            .map(|(reason, refused)| format!("{} {}", refused.count, reason.as_str()))
-            .collect();
-        if why.is_empty() { able } else { format!("{able}: {}", why.join(", ")) }
+    pub fn sentence(&self) -> Rc<str> {
+        if self.cooling.count == 0 {
+            return self.shared.sentence.clone();
+        }
+        self.shared.sentence_with(&self.cooling).into()
     }
 
     /// The same as data.
@@ -107,18 +125,7 @@ impl Tally {
             nodes: refused.examples.clone(),
             message: refused.message.clone(),
         };
-        self.in_order().into_iter().map(refusal).collect()
-    }
-
-    /// The most frequent first.
-    fn in_order(&self) -> Vec<(Reason, &Refused)> {
-        let mut all: Vec<_> =
-            self.shared.refused.iter().map(|(reason, refused)| (*reason, refused)).collect();
-        if self.cooling.count > 0 {
-            all.push((Reason::CoolingOff, &self.cooling));
-        }
-        all.sort_by_key(|(reason, refused)| (std::cmp::Reverse(refused.count), *reason));
-        all
+        self.shared.in_order(&self.cooling).into_iter().map(refusal).collect()
     }
 }
 

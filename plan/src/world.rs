@@ -45,6 +45,8 @@ pub struct World {
     pub nobody_took_the_lease: bool,
     /// Namespaces whose pods are never touched (kube-system, kube-node-lease, our own).
     pub excluded_namespaces: BTreeSet<String>,
+    /// How many seconds a node is a newcomer, which does not count for the storm guard.
+    pub newcomer_seconds: i64,
     /// Term of leadership, written into operations.
     pub epoch: i64,
 }

@@ -383,13 +383,26 @@ fn wanted(connect: &dyn Connect, world: &World) -> BTreeMap<Account, (Ask, Durat
                 add_allocation(connect, object, &of_pool, &mut wanted);
             }
         }
-        for (account, id) in instances {
-            if let Some((ask, _)) = wanted.get_mut(&account) {
-                ask.instances.insert(id.to_owned());
-            }
-        }
+        add_instances(instances, &mut wanted);
     }
     wanted
+}
+
+/// Once for a pool: this is what grows with the number of nodes.
+fn add_instances(instances: Vec<(Account, &str)>, wanted: &mut BTreeMap<Account, (Ask, Duration)>) {
+    #[cfg(test)]
+    INSERTED.with(|inserted| inserted.set(inserted.get() + instances.len()));
+    for (account, id) in instances {
+        if let Some((ask, _)) = wanted.get_mut(&account) {
+            ask.instances.insert(id.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+std::thread_local! {
+    /// How many nodes were put into what to ask for.
+    static INSERTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 fn add_allocation(

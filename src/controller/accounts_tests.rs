@@ -183,10 +183,12 @@ async fn an_instance_that_could_not_be_read_makes_the_reading_incomplete() {
 async fn nodes_are_counted_once_however_many_allocations_select_them() {
     let count = |allocations: u8| {
         let fake = Fake::default();
+        INSERTED.with(|inserted| inserted.set(0));
         let wanted = wanted(&fake, &world(allocations, 1000));
         assert_eq!(wanted[&account()].0.instances.len(), 1000);
         assert_eq!(wanted[&account()].0.addresses.len(), usize::from(allocations));
-        fake.asked.load(Ordering::Relaxed)
+        (fake.asked.load(Ordering::Relaxed), INSERTED.with(std::cell::Cell::get))
     };
     assert_eq!(count(100), count(1));
+    assert_eq!(count(100).1, 1000);
 }

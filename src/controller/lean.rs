@@ -414,3 +414,7 @@ pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
 pub fn version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
+
+#[cfg(test)]
+#[path = "lean_tests.rs"]
+mod tests;

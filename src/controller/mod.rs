@@ -200,6 +200,7 @@ impl Controller {
         let world = World {
             own_node: settings.own_node.clone(),
             excluded_namespaces: settings.excluded_namespaces(),
+            newcomer_seconds: i64::try_from(settings.newcomer.as_secs()).unwrap_or(i64::MAX),
             ..World::default()
         };
         let mut tasks = JoinSet::new();

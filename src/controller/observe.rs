@@ -26,7 +26,8 @@ impl Observer {
         let metrics = Metrics::new(&Telemetry::new(None)?)?;
         let (send, mailbox) = mpsc::channel(MAILBOX);
         let excluded_namespaces = crate::process::excluded_namespaces(namespace);
-        let world = World { excluded_namespaces, ..World::default() };
+        let newcomer_seconds = i64::try_from(super::settings::NEWCOMER.as_secs()).unwrap_or(i64::MAX);
+        let world = World { excluded_namespaces, newcomer_seconds, ..World::default() };
         let state = State::new(world, Followers::new(client.clone(), send.clone(), metrics.clone()));
         Ok(Self { state, mailbox, _watches: watches(client, &send, &metrics) })
     }

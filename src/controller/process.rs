@@ -34,6 +34,9 @@ pub struct Flags {
     /// another replica leads
     #[arg(long, env = "NODE_NAME")]
     node_name: Option<String>,
+    /// Seconds for which a new node does not count for the storm guard: it is just starting
+    #[arg(long, env = "STORM_NODE_AGE", default_value_t = 600, value_parser = clap::value_parser!(u32).range(..=86400))]
+    storm_node_age: u32,
     /// The version that metrics show [default: the program's]
     #[arg(long, env = "CONTROLLER_VERSION")]
     controller_version: Option<String>,
@@ -47,6 +50,7 @@ impl Flags {
         let mut settings = Settings::new(namespace, &pod, Duration::from_secs(self.lease_duration));
         settings.lease_name.clone_from(&self.lease_name);
         settings.own_node = given(&self.node_name);
+        settings.newcomer = Duration::from_secs(self.storm_node_age.into());
         if let Some(version) = given(&self.controller_version) {
             settings.version = version;
         }

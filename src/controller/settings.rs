@@ -7,6 +7,9 @@ use kube::runtime::events::{Recorder, Reporter};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// How long a starting node may be NotReady without being taken for a part of a storm.
+pub const NEWCOMER: Duration = Duration::from_mins(10);
+
 /// What the controller can be told.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -26,6 +29,8 @@ pub struct Settings {
     pub version: String,
     /// How long the end of the process waits for what is under way.
     pub grace: Duration,
+    /// Nodes that are younger do not count for the storm guard.
+    pub newcomer: Duration,
 }
 
 impl Settings {
@@ -40,6 +45,7 @@ impl Settings {
             own_node: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             grace: GRACE,
+            newcomer: NEWCOMER,
         }
     }
 

@@ -59,3 +59,34 @@ impl tower::Service<http::Request<Body>> for Noting {
         .boxed()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    fn response(status: u16, retry_after: Option<&str>) -> http::Response<Body> {
+        let mut builder = http::Response::builder().status(status);
+        if let Some(value) = retry_after {
+            builder = builder.header(http::header::RETRY_AFTER, value);
+        }
+        builder.body(Body::empty()).expect("a response")
+    }
+
+    #[test]
+    fn what_the_api_server_asks_for_is_noted_once() {
+        for (status, header, expected) in [
+            (429, Some("8"), Some(8)),
+            (429, Some("3600"), Some(60)),
+            (429, None, None),
+            (429, Some("soon"), None),
+            (503, Some("8"), None),
+            (200, Some("8"), None),
+        ] {
+            let noted = RetryAfter::default();
+            noted.note(&response(status, header));
+            assert_eq!(noted.take(), expected.map(Duration::from_secs), "{status} {header:?}");
+            assert_eq!(noted.take(), None, "it counts once");
+        }
+    }
+}

@@ -114,4 +114,31 @@ mod tests {
             assert_eq!(read, view);
         }
     }
+
+    /// What the controller says of a node is believed: the cloud was asked there, and not here.
+    #[test]
+    fn a_node_that_was_refused_by_the_cloud_is_not_taken_for_a_good_one() {
+        let address: IpAddr = "203.0.113.1".parse().unwrap();
+        for (reason, expected) in [
+            (Reason::HoldsForeignAddress, Some(Reason::HoldsForeignAddress)),
+            (Reason::Unsupported, Some(Reason::Unsupported)),
+            (Reason::InstanceStopped, Some(Reason::InstanceStopped)),
+            (Reason::CloudUnknown, Some(Reason::CloudUnknown)),
+            (Reason::NotReady, None), // of Kubernetes, which is asked here
+        ] {
+            let mut world = world(AddressView::Free { token: String::new() });
+            let refusal = NodeRefusal {
+                reason: reason.as_str().to_owned(),
+                count: 1,
+                nodes: vec!["n1".to_owned()],
+                message: Some("it holds 198.51.100.7".to_owned()),
+            };
+            world.allocations.get_mut("voice").unwrap().status.refusals = vec![refusal];
+            believe(&mut world, Time(0));
+            let free = Seen { view: AddressView::Free { token: String::new() }, at: Time(0) };
+            world.addresses.insert(address, free);
+            let explained = plan::explain(&world, Time(1000), address).unwrap();
+            assert_eq!(explained.candidates[0].refusal, expected, "{reason:?}");
+        }
+    }
 }

@@ -66,6 +66,53 @@ pub async fn workloads_that_cannot_be_listed_cost_nobody_else() -> Result<()> {
     replica.stop().await
 }
 
+/// A list that is never answered is given up after a while and begun anew: what hung once heals by itself.
+pub async fn a_list_that_hangs_once_is_begun_anew() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let proxy = Proxy::start(stage.config()).await?;
+    proxy.spoil(None, &pods("once"), 1, Spoil::Hang);
+    let replica = stage.replica_through(proxy.config()?, "controller", None, LEASE)?;
+    let scene = stage.scene("once", 2, 1).await?;
+    scene.workload("Deployment", 1, true, 0).await?;
+    scene.allocate(scene.workload_ref("Deployment")).await?;
+    scene.condition("Degraded", "True", "WorkloadUnknown").await?;
+    ensure!(proxy.hits(&pods("once")) == 1, "the list hung");
+    scene.condition("Degraded", "False", "").await.context("it was asked for again")?;
+    scene.settled().await?;
+    replica.stop().await
+}
+
+/// A budget that refuses is told, and costs no more time than it refuses.
+pub async fn an_eviction_that_a_budget_refuses_is_told_and_done_when_it_may_be() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let replica = stage.replica("controller", None, LEASE)?;
+    let scene = stage.scene("budget", 2, 1).await?;
+    scene.workload("Deployment", 1, false, 0).await?;
+    scene
+        .apply(&json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": { "name": "web", "namespace": scene.name },
+            "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": scene.name } } },
+        }))
+        .await?;
+    let misplaced = scene.pods_ready(1).await?[0];
+    // The address goes to the other node.
+    scene.cordon(misplaced).await?;
+    scene.allocate(scene.workload_ref("Deployment")).await?;
+    scene.arrives(0, 3 - misplaced).await?;
+    scene.condition("Degraded", "True", "EvictionRefused").await?;
+    ensure!(scene.pods_ready(1).await? == [misplaced], "the budget is honoured");
+    let budget = ["delete", "poddisruptionbudget", "web", "-n", &scene.name];
+    stage.cluster.kubectl(&budget).await?.ok()?;
+    eventually("the pod to be evicted once the budget is gone", async || {
+        let here = scene.pods().await?.iter().any(|pod| crate::stage::number_of(pod) == misplaced);
+        ensure!(!here, "it is still there: {}", scene.story().await?);
+        Ok(())
+    })
+    .await?;
+    replica.stop().await
+}
+
 /// The next reading is an hour away, and the one under way was begun before the address was asked for.
 pub async fn an_address_added_during_an_audit_is_read_right_after_it() -> Result<()> {
     let stage = Stage::empty().await?;

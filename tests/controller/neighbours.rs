@@ -72,7 +72,11 @@ async fn stored() -> Result<Cluster> {
 
 async fn store(cluster: &Cluster, object: &Value) -> Result<()> {
     eventually("the old CRD to be served", async || {
-        cluster.kubectl_with_input(&["create", "-f", "-"], &object.to_string()).await?.ok().map(drop)
+        cluster
+            .kubectl_with_input(&["create", "--validate=false", "-f", "-"], &object.to_string())
+            .await?
+            .ok()
+            .map(drop)
     })
     .await
 }
@@ -226,6 +230,17 @@ async fn are_told(stage: &Playground) -> Result<()> {
     Ok(())
 }
 
+/// Takes away what was told, so that whoever comes next has to tell it again.
+async fn forget(stage: &Playground) -> Result<()> {
+    let nothing = json!({ "status": { "conditions": [] } }).to_string();
+    let names = references().into_iter().map(|(name, _)| name).chain(["broken"]);
+    for name in names {
+        let patch = ["patch", "nia", name, "--subresource=status", "--type=merge", "-p", &nothing];
+        stage.kubectl(&patch).await.with_context(|| name.to_owned())?;
+    }
+    Ok(())
+}
+
 /// Metadata can be changed, the mistake can be mended, and the object goes when it is told to.
 async fn can_be_edited_and_deleted(stage: &Playground) -> Result<()> {
     let mended =
@@ -256,6 +271,7 @@ pub async fn bad_neighbours_cost_nobody_else() -> Result<()> {
     // The same for who begins in this state.
     first.controller.process.kill().await?;
     first.webhook.process.kill().await?;
+    forget(&stage).await?;
     let second = start(&stage, 2).await?;
     second.ready().await?;
     fails_over(&stage).await.with_context(|| second.controller.process.log_tail())?;

@@ -118,6 +118,8 @@ impl Stage {
     ) -> Result<Replica> {
         let mut settings = Settings::new(NAMESPACE, name, lease);
         settings.own_node = own_node.map(str::to_owned);
+        // The nodes of a test are all new.
+        settings.newcomer = Duration::ZERO;
         let telemetry = Telemetry::new(Some("test"))?;
         let metrics = telemetry::controller::Metrics::new(&telemetry)?;
         let (beat, pulse) = watch::channel(Pulse::default());

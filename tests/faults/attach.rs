@@ -1,6 +1,6 @@
 //! A first attach, with faults.
 
-use crate::run::{LONGER_THAN_AN_AUDIT, Run};
+use crate::run::Run;
 use anyhow::{Context as _, Result, ensure};
 use cluster::Version;
 use cluster::harness::Bed;
@@ -28,14 +28,13 @@ pub async fn through_the_proxy_ends_as_without_it(bed: Arc<Bed>) -> Result<()> {
     let mut plain = Run::start(cluster, "plain", None).await?;
     plain.allocate().await?;
     let expected = plain.settles().await?;
-    plain.check(Vec::new())?;
+    plain.check(Vec::new()).await?;
     plain.stop().await?;
     let mut run = Run::start(cluster, "proxied", Some(Plan::default())).await?;
     run.allocate().await?;
     let end = run.settles().await?;
     ensure!(end == expected, "{end:?} is not {expected:?}");
-    tokio::time::sleep(LONGER_THAN_AN_AUDIT).await;
-    run.check(Vec::new())?;
+    run.check(Vec::new()).await?;
     let seen = run.proxy.as_ref().context("no proxy")?.seen();
     let numbers: Vec<u64> = seen.iter().map(|seen| seen.seq).collect();
     ensure!(numbers == (1..=seen.len() as u64).collect::<Vec<_>>(), "one sequence: {numbers:?}");
@@ -72,7 +71,7 @@ pub async fn a_503_on_the_label_patch_is_healed(bed: Arc<Bed>) -> Result<()> {
     let statuses: Vec<Option<u16>> = patches.map(|seen| seen.status).collect();
     ensure!(statuses.first() == Some(&Some(503)), "{statuses:?}");
     ensure!(statuses.last() == Some(&Some(200)), "it was tried again: {statuses:?}");
-    run.check(Vec::new())?;
+    run.check(Vec::new()).await?;
     run.stop().await
 }
 
@@ -90,7 +89,7 @@ pub async fn by_plan(bed: Arc<Bed>) -> Result<()> {
     run.settles().await?;
     let to_come = run.proxy.as_ref().context("no proxy")?.to_come();
     ensure!(to_come.is_empty(), "what was planned did not happen: {to_come:?}");
-    run.check(Vec::new())?;
+    run.check(Vec::new()).await?;
     run.stop().await
 }
 
@@ -101,7 +100,7 @@ pub async fn what_a_broken_controller_does_is_found(bed: Arc<Bed>) -> Result<()>
     let mut run = Run::start(cluster, "broken", None).await?;
     run.allocate().await?;
     run.settles().await?;
-    run.check(Vec::new())?;
+    run.check(Vec::new()).await?;
     let history = run.history()?.only(|name| name.starts_with("broken"));
     let last = history.events.last().context("no event")?.at;
     let stolen = What::Call(Call {

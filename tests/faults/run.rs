@@ -166,7 +166,8 @@ impl<'c> Run<'c> {
         let scope = Scope::default().caller(&self.name).allocation(&self.name, [self.address]);
         let scope = self.nodes.iter().fold(scope, |scope, node| scope.instance(&node.provider_id));
         let eligible = Some(scope.instances.clone());
-        Scope { eligible, moves: Some(std::collections::BTreeMap::default()), ..scope }
+        let moves = Some(std::collections::BTreeMap::default());
+        Scope { eligible, moves, quiet: Duration::from_secs(3), ..scope }
     }
 
     /// What happened, by the words of the cloud and of the API server.
@@ -184,7 +185,9 @@ impl<'c> Run<'c> {
     }
 
     /// Checks the end; what is wrong is kept as a plan that can be played again.
-    pub fn check(&self, wrong: Vec<String>) -> Result<()> {
+    pub async fn check(&self, wrong: Vec<String>) -> Result<()> {
+        // What was going to happen a moment later has happened.
+        tokio::time::sleep(LONGER_THAN_AN_AUDIT).await;
         let wrong: Vec<String> =
             wrong.into_iter().chain(self.violations()?.iter().map(ToString::to_string)).collect();
         if wrong.is_empty() {

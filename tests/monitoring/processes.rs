@@ -32,8 +32,12 @@ fn launch(stage: &Stage, name: &str, command: &str, env: Vec<(&str, String)>) ->
 
 /// A replica of the controller. Its lease is long enough for Prometheus to see that nobody leads.
 pub fn controller(stage: &Stage, name: &str, more: Environment<'_>) -> Result<Running> {
-    let mut env =
-        vec![("KUBECONFIG", stage.kubeconfig.display().to_string()), ("LEASE_DURATION", "10".to_owned())];
+    let mut env = vec![
+        ("KUBECONFIG", stage.kubeconfig.display().to_string()),
+        ("LEASE_DURATION", "10".to_owned()),
+        // The nodes of a test are all new.
+        ("STORM_NODE_AGE", "0".to_owned()),
+    ];
     env.extend(stage.cloud.environment(name));
     env.extend(more.iter().cloned());
     launch(stage, name, "controller", env)

@@ -167,10 +167,17 @@ async fn is_explained(stage: &Stage, mistake: &Mistake) -> Result<()> {
             let of_the_workload = text.starts_with("Deployment");
             ensure!(of_the_workload || why.contains(text), "`why` does not say {text:?}: {why}");
         }
-        ensure!(!why.contains(" can take it\n"), "`why` promises a node: {why}");
+        let wide = stage.netip(&["why", last, "-o", "wide"]).await?.ok()?;
+        let promised = wide.lines().find(|line| line.contains("could take it") && is_bad(line));
+        ensure!(promised.is_none(), "`why` promises a node: {wide}");
         Ok(())
     })
     .await
+}
+
+/// Nodes that the cloud alone speaks against: who does not believe the controller takes them for good ones.
+fn is_bad(line: &str) -> bool {
+    line.contains("foreign-")
 }
 
 /// What is told is not told again and again: ten allocations wait, and nothing but time changes.

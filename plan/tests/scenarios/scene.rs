@@ -32,7 +32,11 @@ impl Default for Scene {
     fn default() -> Self {
         let excluded = ["kube-system", "kube-node-lease", "ip-address-controller"];
         Self {
-            world: World { excluded_namespaces: excluded.map(str::to_owned).into(), ..World::default() },
+            world: World {
+                excluded_namespaces: excluded.map(str::to_owned).into(),
+                newcomer_seconds: 600,
+                ..World::default()
+            },
             now: Time(1_800_000_000_000),
             specs: BTreeMap::new(),
             unread: BTreeSet::new(),

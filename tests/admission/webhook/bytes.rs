@@ -132,6 +132,19 @@ pub async fn hostile_bodies_cost_little_memory(_: Arc<Bed>) -> Result<()> {
             }
         }
     }
+    // The limit itself: what an honest request never has is not even read, what it may have is.
+    for (kib, expected) in [(900, 200), (1500, 413)] {
+        let object = json!({
+            "metadata": { "name": "x" }, "status": { "text": "x".repeat(kib << 10) },
+            "spec": { "reservedIPs": ["203.0.113.9"], "cloud": { "provider": "gcp" } },
+        });
+        let body = review("CREATE", &object).to_string().into_bytes();
+        match send(&client, "POST", "/mutate-allocations", "application/json", body).await {
+            Ok((status, answer)) => ensure!(status == expected, "{kib} KiB: {status} {answer}"),
+            // Above the limit the answer comes while the body is still being sent.
+            Err(error) => ensure!(expected == 413, "{kib} KiB: {error:#}"),
+        }
+    }
     let more = peak_kib(&guarded)?.saturating_sub(before);
     println!("memory: {} MiB before, at most {} MiB more", before >> 10, more >> 10);
     ensure!(more < 64 << 10, "{} MiB more", more >> 10);
