@@ -12,7 +12,7 @@ fn injected(mark: Option<&str>) -> Value {
     ]);
     let terms = json!([{ "matchExpressions": pair }]);
     let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } } });
-    let annotations = mark.map(|mark| json!({ ANNOTATION_INJECTED: mark })).unwrap_or_default();
+    let annotations = mark.map_or(json!({}), |mark| json!({ ANNOTATION_INJECTED: mark }));
     json!({ "metadata": { "name": "x", "annotations": annotations }, "spec": { "affinity": affinity } })
 }
 
