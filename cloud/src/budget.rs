@@ -15,6 +15,7 @@ const FLOOR: f64 = 1.0 / 32.0;
 const RECOVERY: f64 = 1.0 / 32.0;
 /// How long a cloud is left alone that did not say how long, doubled each time in a row.
 const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_ASKED: Duration = Duration::from_mins(5);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// Whether a call changes things: clouds count both apart.
@@ -168,7 +169,9 @@ impl Bucket {
 
     fn throttled(&mut self, now: Instant, retry_after: Option<Duration>) {
         let pause = PAUSE.saturating_mul(1 << self.refused_in_a_row.min(6)).min(LONGEST_PAUSE);
-        self.closed_until = self.closed_until.max(now + retry_after.unwrap_or(pause));
+        // A proxy, or a mistake, may ask for hours.
+        let pause = retry_after.map_or(pause, |asked| asked.min(LONGEST_ASKED));
+        self.closed_until = self.closed_until.max(now + pause);
         self.refused_in_a_row += 1;
         self.share = (self.share / 2.0).max(FLOOR);
         self.tokens = self.tokens.min(1.0);

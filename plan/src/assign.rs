@@ -36,6 +36,8 @@ pub struct Assignment<'i, 'w> {
     resting: FxHashSet<IpAddr>,
     /// Nodes that must not be tried for an address now.
     cooling: FxHashSet<(IpAddr, usize)>,
+    /// Nodes that an address was denied on a while ago: others come first, since it may be the node's fault.
+    denied: FxHashSet<(IpAddr, usize)>,
 }
 
 impl<'i, 'w> Assignment<'i, 'w> {
@@ -53,6 +55,7 @@ impl<'i, 'w> Assignment<'i, 'w> {
             exhausted: FxHashSet::default(),
             resting: FxHashSet::default(),
             cooling: FxHashSet::default(),
+            denied: FxHashSet::default(),
         };
         assignment.note_failures();
         assignment.take_what_is_held(slots);
@@ -63,6 +66,10 @@ impl<'i, 'w> Assignment<'i, 'w> {
     fn note_failures(&mut self) {
         let (index, now) = (self.index, self.index.now);
         for ((address, provider_id), failure) in &index.world.failures {
+            let node = index.node_of_instance(provider_id);
+            if failure.class == FailureClass::Denied && failure.at.plus_seconds(PERMANENT_SECONDS) > now {
+                self.denied.extend(node.map(|node| (*address, node)));
+            }
             if retry_at(failure) <= now {
                 continue;
             }
@@ -70,7 +77,7 @@ impl<'i, 'w> Assignment<'i, 'w> {
             if matches!(failure.class, FailureClass::Throttled | FailureClass::Denied) {
                 self.resting.insert(*address);
             }
-            self.cooling.extend(index.node_of_instance(provider_id).map(|node| (*address, node)));
+            self.cooling.extend(node.map(|node| (*address, node)));
         }
     }
 
@@ -131,7 +138,8 @@ impl<'i, 'w> Assignment<'i, 'w> {
         let claim = &self.index.claims[slot.claim];
         let refused =
             self.index.refusal(claim, node).is_some_and(|reason| !self.is_bearable(slot, node, reason));
-        if self.taken[node] || refused || self.cools_off(slot, node) {
+        let denied = self.denied.contains(&(slot.address, node));
+        if self.taken[node] || refused || denied || self.cools_off(slot, node) {
             return None;
         }
         self.take(slot, node);
@@ -182,12 +190,14 @@ impl<'i, 'w> Assignment<'i, 'w> {
         let left = self.zone_left(slot);
         let list = self.list_for(slot.claim);
         self.lists[list].skip_taken(&self.taken);
-        let mut best: Option<((bool, usize, usize), usize)> = None;
+        let mut best: Option<((bool, bool, usize, usize), usize)> = None;
         for zone in &self.lists[list].zones {
             let usable = |node: &&usize| !self.taken[**node] && !self.cools_off(slot, **node);
-            let Some(node) = zone.nodes[zone.first..].iter().find(usable).copied() else { continue };
+            let denied = |node: usize| self.denied.contains(&(slot.address, node));
+            let nodes = || zone.nodes[zone.first..].iter().filter(usable).copied();
+            let Some(node) = nodes().find(|node| !denied(*node)).or_else(|| nodes().next()) else { continue };
             let crowd = self.in_zone.get(&(slot.claim, zone.name)).copied().unwrap_or(0);
-            let rank = (zone.name != left, crowd, node);
+            let rank = (denied(node), zone.name != left, crowd, node);
             if best.is_none_or(|(best, _)| rank < best) {
                 best = Some((rank, node));
             }

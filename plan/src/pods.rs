@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const MISPLACED_SECONDS: i64 = 30;
 /// How long a replacement may wait for the scheduler before evictions stop.
 const UNSCHEDULED_SECONDS: i64 = 60;
+/// How long a pod of a workload that nobody refers to may wait for a node.
+const STRANDED_SECONDS: i64 = 10;
 /// How long a replacement may take to be made before the next pod is looked at.
 const REPLACED_SECONDS: i64 = 5 * 60;
 /// How long an eviction may be refused before that is trouble: a budget has its moments.
@@ -346,6 +348,14 @@ fn strand_orphans(planner: &mut Planner<'_, '_>, owners: &Owners<'_>, passive: &
             continue;
         }
         for entry in pods.iter().filter(|entry| entry.phase == Phase::Waiting) {
+            // A pod that somebody can schedule is scheduled by then, and one that comes back and back is not
+            // deleted in a loop.
+            let since = planner.notices.since(Notice::Unscheduled(entry.uid.to_owned()));
+            let due = since.plus_seconds(STRANDED_SECONDS);
+            planner.notices.wake(due);
+            if planner.index.now < due {
+                continue;
+            }
             let injected = entry.pod.injected.as_ref().filter(|_| entry.pod.ours);
             let awaited = |name: &String| {
                 passive.contains(name.as_str()) || allocations.get(name).is_some_and(serves_anybody)

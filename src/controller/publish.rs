@@ -245,9 +245,17 @@ fn outcome(target: &Target, error: &kube::Error, retry_after: &RetryAfter) -> Wr
     match status.code {
         404 | 409 => Written::Conflict,
         422 if is_failed_test(status) => Written::Conflict,
-        429 if is_pod && is_budget(status) => Written::Refused(sentence(status)),
+        // Of one pod or template: a budget, or somebody's admission webhook. Others need not wait for that.
+        429 if !is_everybodys(target, status) => {
+            let _ = retry_after.take();
+            let said = sentence(status);
+            if is_pod { Written::Refused(said) } else { Written::Failed(said) }
+        }
         403 if is_pod => Written::Refused(sentence(status)),
-        429 => Written::Throttled(asked_for(status).or_else(|| retry_after.take())),
+        429 => {
+            let asked = retry_after.take().or_else(|| asked_for(status));
+            Written::Throttled(asked.map(|asked| asked.min(LONGEST_PAUSE)))
+        }
         _ => Written::Failed(sentence(status)),
     }
 }
@@ -258,11 +266,13 @@ fn is_failed_test(status: &Status) -> bool {
     status.details.as_ref().is_none_or(|details| details.causes.is_empty())
 }
 
-/// Whether it is a disruption budget that says no, and not the API server that has enough of us.
-fn is_budget(status: &Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    causes.into_iter().any(|cause| cause.reason == "DisruptionBudget")
-        || status.message.contains("disruption")
+/// Nobody's word stops everybody's writes for longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Whether it is the API server that has enough of us: it answers so before it looks at what is written.
+fn is_everybodys(target: &Target, status: &Status) -> bool {
+    let of_one = matches!(target, Target::Pod(_) | Target::Template(_));
+    !of_one || status.message.contains("Too many requests")
 }
 
 /// What the API server says, with the details.
@@ -349,6 +359,11 @@ mod tests {
         assert!(matches!(written(&node(), denied), Written::Failed(_)), "marks are no matter of refusal");
         let enough = json!({ "code": 429, "message": "Too many requests, please try again later." });
         assert!(matches!(written(&pod(), enough), Written::Throttled(None)));
+        let webhook = json!({ "code": 429, "message": "admission webhook \"drain.example\" denied the request: later",
+            "details": { "retryAfterSeconds": 3600 } });
+        assert!(matches!(written(&pod(), webhook.clone()), Written::Refused(_)), "it costs this pod only");
+        let Written::Throttled(Some(pause)) = written(&node(), webhook) else { panic!("throttled") };
+        assert_eq!(pause, LONGEST_PAUSE, "nobody stops everybody for an hour");
         let later = json!({ "code": 429, "message": "later", "details": { "retryAfterSeconds": 3 } });
         assert!(matches!(written(&node(), later), Written::Throttled(Some(pause)) if pause.as_secs() == 3));
     }

@@ -20,6 +20,8 @@ pub const READ_TIMEOUT: Duration = Duration::from_secs(20);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// The same for audits, whose interval may be shorter, or an hour.
 const LONGEST_AUDIT_RETRY: Duration = Duration::from_mins(1);
+/// Whoever asks for more is asked again all the same.
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 /// After so many audits a view is too old to be relied on.
 const AUDITS: u32 = 3;
 
@@ -154,7 +156,7 @@ impl Schedule {
     /// A read has ended. `jitter` is in 0..1.
     pub fn ended(&mut self, purpose: Purpose, outcome: &Outcome, now: Instant, jitter: f64) {
         if let Some(pause) = outcome.retry_after {
-            self.not_before = self.not_before.max(now + pause);
+            self.not_before = self.not_before.max(now + pause.min(LONGEST_PAUSE));
         }
         match purpose {
             Purpose::Audit => self.audit_ended(outcome, now, jitter),

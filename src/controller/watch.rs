@@ -64,9 +64,11 @@ impl<K> Subject<K> {
 
 /// How long one page of a list, or the beginning of a watch, may take.
 const ANSWER: Duration = Duration::from_secs(30);
-/// The API server ends a watch after this long; one that says nothing for longer is dead.
+/// The API server ends a watch after this long.
 const WATCH_SECONDS: u32 = 290;
-const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
+/// Bookmarks come about once a minute. A watch that says nothing for longer may be dead, its connection gone
+/// without a word; it is begun anew from where it was, which costs one request if it was not.
+const SILENCE: Duration = Duration::from_secs(90);
 /// A watch that has been open for this long works, though nothing happened.
 const STEADY: Duration = Duration::from_secs(10);
 const PAGE: u32 = 500;

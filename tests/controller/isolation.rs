@@ -66,22 +66,6 @@ pub async fn workloads_that_cannot_be_listed_cost_nobody_else() -> Result<()> {
     replica.stop().await
 }
 
-/// A list that is never answered is given up after a while and begun anew: what hung once heals by itself.
-pub async fn a_list_that_hangs_once_is_begun_anew() -> Result<()> {
-    let stage = Stage::empty().await?;
-    let proxy = Proxy::start(stage.config()).await?;
-    proxy.spoil(None, &pods("once"), 1, Spoil::Hang);
-    let replica = stage.replica_through(proxy.config()?, "controller", None, LEASE)?;
-    let scene = stage.scene("once", 2, 1).await?;
-    scene.workload("Deployment", 1, true, 0).await?;
-    scene.allocate(scene.workload_ref("Deployment")).await?;
-    scene.condition("Degraded", "True", "WorkloadUnknown").await?;
-    ensure!(proxy.hits(&pods("once")) == 1, "the list hung");
-    scene.condition("Degraded", "False", "").await.context("it was asked for again")?;
-    scene.settled().await?;
-    replica.stop().await
-}
-
 /// A budget that refuses is told, and costs no more time than it refuses.
 pub async fn an_eviction_that_a_budget_refuses_is_told_and_done_when_it_may_be() -> Result<()> {
     let stage = Stage::empty().await?;

@@ -77,6 +77,11 @@ impl Room {
         Ok(Permit { asked, _trial: trial })
     }
 
+    /// Whether room could be made on a node now, as far as that is known without asking.
+    pub fn would_permit(&self, place: &Place) -> Result<(), Error> {
+        self.memory().is_to_be_asked(place, "", Instant::now()).map(drop)
+    }
+
     async fn turn(&self, deadline: Instant) -> Result<Option<OwnedMutexGuard<()>>, Error> {
         if self.memory().works {
             return Ok(None);

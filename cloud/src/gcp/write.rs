@@ -37,6 +37,8 @@ pub async fn preflight(
     }
     match shown.filter(|shown| *shown != address && read::find(&addresses, *shown).is_some()) {
         Some(held) => wrong(format!("the instance holds another static address, {held}")),
+        // What would be refused when it comes to it must be known before an address leaves where it works.
+        None if shown.is_some_and(|shown| shown != address) => gcp.room.would_permit(&place),
         None => Ok(()),
     }
 }
