@@ -132,7 +132,10 @@ fn published(status: &NetIPAllocationStatus, address: IpAddr) -> Option<(Reason,
     let text = address.to_string();
     let record = status.ips.iter().find(|ip| ip.address == text)?;
     let reason = Reason::from_name(record.reason.as_deref()?)?;
-    Some((reason, record.message.clone().unwrap_or_else(|| reason.meaning().to_owned())))
+    let message = record.message.as_deref().unwrap_or(reason.meaning());
+    // Where it is stands above it already.
+    let place = record.node.as_ref().map(|node| format!("On {node}. ")).unwrap_or_default();
+    Some((reason, message.strip_prefix(&place).unwrap_or(message).to_owned()))
 }
 
 /// What keeps a node from holding an address of each allocation.
