@@ -324,7 +324,7 @@ fn allocation(number: usize, size: &Size) -> Allocation {
         deleting: false,
         has_finalizer: true,
         spec: spec.map(Arc::new),
-        status: crds::NetIPAllocationStatus::default(),
+        status: std::sync::Arc::default(),
     }
 }
 

@@ -105,11 +105,11 @@ impl<'i, 'w> Assignment<'i, 'w> {
             }
         }
         // Where nothing is known the last word counts, also of objects that do not parse any more.
-        for (address, records) in &self.index.records {
+        for (address, record) in &self.index.records {
+            let Some(provider_id) = record.provider_id.as_deref() else { continue };
             let view = world.addresses.get(address).map(|seen| &seen.view);
             if matches!(view, None | Some(AddressView::Unknown { .. })) {
-                let last_words = records.iter().filter_map(|record| record.provider_id.as_deref());
-                last_words.for_each(|provider_id| self.take_instance(provider_id));
+                self.take_instance(provider_id);
             }
         }
     }

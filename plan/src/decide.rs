@@ -8,7 +8,9 @@ use crate::slot::{Slot, Slots, State, is_retained};
 use crate::tally::Tally;
 use crate::{Action, Notice, Place, Plan, Reason, Step, Time, World, finalizers, marks, pods, status};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Decides for the whole world.
 pub fn plan(world: &World, now: Time) -> Plan {
@@ -23,11 +25,11 @@ pub fn plan(world: &World, now: Time) -> Plan {
 
 /// What was decided about one slot.
 #[derive(Clone, Debug)]
-pub struct Decision {
+pub struct Decision<'w> {
     /// Why it is where it is.
     pub reason: Reason,
-    /// What is in the way, or what was said, in words.
-    pub detail: String,
+    /// What is in the way, or what was said, in words; see [`Decision::detail`].
+    pub said: Cow<'w, str>,
     pub verdict: Verdict,
     /// Another address may stay on its node, and has the marks.
     pub second: bool,
@@ -43,11 +45,42 @@ pub struct Decision {
     pub tally: Option<Tally>,
 }
 
+impl Decision<'_> {
+    /// What was said, why no node can take it, and what the cloud said of that.
+    pub fn detail(&self) -> Detail<'_> {
+        Detail(self)
+    }
+}
+
+/// The words of a decision. They are written where they are needed, since thousands may say the same.
+pub struct Detail<'d>(&'d Decision<'d>);
+
+impl Detail<'_> {
+    pub fn is_empty(&self) -> bool {
+        self.0.said.is_empty() && self.0.tally.is_none()
+    }
+}
+
+impl fmt::Display for Detail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = Some(&*self.0.said).filter(|said| !said.is_empty());
+        let sentence = self.0.tally.as_ref().map(Tally::sentence);
+        let cloud = self.0.tally.as_ref().and_then(Tally::cloud_error);
+        let parts = [said, sentence.as_deref(), cloud];
+        for (number, part) in parts.into_iter().flatten().enumerate() {
+            write!(f, "{}{part}", if number == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
 /// A plan in the making.
 pub struct Planner<'i, 'w> {
     pub index: &'i Index<'w>,
     pub slots: &'i Slots<'w>,
-    pub decisions: Vec<Decision>,
+    pub decisions: Vec<Decision<'w>>,
+    /// The slots in the order in which they are served, once all are judged.
+    pub order: Vec<usize>,
     pub assignment: Assignment<'i, 'w>,
     pub notices: Notices<'w>,
     /// What is to be said of a claim as a whole.
@@ -65,7 +98,7 @@ impl<'i, 'w> Planner<'i, 'w> {
     pub fn new(index: &'i Index<'w>, slots: &'i Slots<'w>) -> Self {
         let untouched = Decision {
             reason: Reason::Attached,
-            detail: String::new(),
+            said: Cow::Borrowed(""),
             verdict: Verdict::Stay(Reason::Attached),
             second: false,
             target: None,
@@ -78,6 +111,7 @@ impl<'i, 'w> Planner<'i, 'w> {
             index,
             slots,
             decisions: vec![untouched; slots.all.len()],
+            order: Vec::new(),
             assignment: Assignment::new(index, &slots.all),
             notices: Notices::new(&index.world.noticed, index.now),
             notes: BTreeMap::new(),
@@ -116,9 +150,11 @@ impl<'i, 'w> Planner<'i, 'w> {
     /// Nodes for what is free or has to leave.
     pub fn assign_all(&mut self) {
         self.listing = self.still_listing();
+        let mut order: Vec<usize> = (0..self.slots.all.len()).collect();
+        order.sort_by_cached_key(|number| self.rank(*number));
+        self.order = order;
         let mut waiting: Vec<usize> =
-            (0..self.slots.all.len()).filter(|number| self.wants_node(*number)).collect();
-        waiting.sort_by_cached_key(|number| self.rank(*number));
+            self.order.iter().copied().filter(|number| self.wants_node(*number)).collect();
         for slot in &self.slots.all {
             if is_held_up(self.index, slot) {
                 self.assignment.reserve_promise(slot);
@@ -152,20 +188,18 @@ impl<'i, 'w> Planner<'i, 'w> {
     }
 
     /// Acting allocations first; what has no working node before what could stay; then the place in the
-    /// list, then the older object.
-    fn rank(&self, number: usize) -> (bool, bool, usize, Time, &'w str) {
+    /// list, then the older object: claims are in that order.
+    fn rank(&self, number: usize) -> (bool, bool, usize, usize) {
         let slot = &self.slots.all[number];
-        let claim = &self.index.claims[slot.claim];
+        let acts = self.index.claims[slot.claim].enforces();
         let could_stay = matches!(self.decisions[number].verdict, Verdict::Leave { forced: false, .. });
-        (!claim.enforces(), could_stay, slot.position, claim.object.created, claim.name)
+        (!acts, could_stay, slot.position, slot.claim)
     }
 
     /// The single next step of everything.
     pub fn next_steps(&mut self) {
         let mut moving = self.moving_by_choice();
-        let mut order: Vec<usize> = (0..self.slots.all.len()).collect();
-        order.sort_by_cached_key(|number| self.rank(*number));
-        for number in order {
+        for number in std::mem::take(&mut self.order) {
             self.next_step(number, &mut moving);
         }
     }
@@ -181,7 +215,7 @@ impl<'i, 'w> Planner<'i, 'w> {
                 self.stuck(
                     number,
                     Reason::HeldByOther,
-                    &format!("it is on {holder}, which is not ours to touch"),
+                    format!("it is on {holder}, which is not ours to touch"),
                 );
             }
             _ if is_retained(self.index, slot) => self.decide(number, self.cause_of_release(number), ""),
@@ -198,10 +232,10 @@ impl<'i, 'w> Planner<'i, 'w> {
         }
     }
 
-    pub fn decide(&mut self, number: usize, reason: Reason, detail: &str) {
+    pub fn decide(&mut self, number: usize, reason: Reason, said: impl Into<Cow<'w, str>>) {
         let decision = &mut self.decisions[number];
         decision.reason = reason;
-        detail.clone_into(&mut decision.detail);
+        decision.said = said.into();
     }
 
     /// A step is under way, or its result is being read: nothing new is decided, marks stay as they are.

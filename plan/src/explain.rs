@@ -60,7 +60,7 @@ pub fn explain(world: &World, now: Time, address: IpAddr) -> Option<Explanation>
         also_listed_by: lost.map(|lost| index.claims[lost.claim].name.to_owned()).collect(),
         node: slot.on_node().map(|node| index.nodes[node].name.to_owned()),
         reason: decision.reason,
-        detail: decision.detail.clone(),
+        detail: decision.detail().to_string(),
         target: decision.target.map(|node| index.nodes[node].name.to_owned()),
         candidates,
     })

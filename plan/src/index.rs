@@ -79,8 +79,8 @@ pub struct Index<'w> {
     pub workloads: Vec<(&'w WorkloadKey, Vec<PodEntry<'w>>)>,
     workload_numbers: FxHashMap<&'w WorkloadKey, usize>,
     machines: Machines<'w>,
-    /// What any status says of an address.
-    pub records: FxHashMap<IpAddr, Vec<&'w IpStatus>>,
+    /// What any status says of an address, in order of addresses.
+    pub records: Vec<(IpAddr, &'w IpStatus)>,
     /// Pods of a workload on a node that are not Succeeded or Failed.
     live: FxHashMap<(usize, usize), usize>,
 }
@@ -184,7 +184,11 @@ impl<'w> Index<'w> {
 
     /// What any allocation's status says of an address.
     pub fn recorded(&self, address: IpAddr) -> impl Iterator<Item = &'w IpStatus> + '_ {
-        self.records.get(&address).into_iter().flatten().copied()
+        let first = self.records.partition_point(|(other, _)| *other < address);
+        self.records[first..]
+            .iter()
+            .take_while(move |(other, _)| *other == address)
+            .map(|(_, record)| *record)
     }
 
     /// The pods of a workload.
@@ -222,13 +226,13 @@ impl<'w> Index<'w> {
     }
 }
 
-fn records(world: &World) -> FxHashMap<IpAddr, Vec<&IpStatus>> {
-    let mut records: FxHashMap<IpAddr, Vec<&IpStatus>> = FxHashMap::default();
-    for record in world.allocations.values().flat_map(|allocation| &allocation.status.ips) {
-        if let Ok(address) = record.address.parse() {
-            records.entry(address).or_default().push(record);
-        }
-    }
+/// Only what names an instance: nothing else is ever asked for, and there may be thousands that wait.
+fn records(world: &World) -> Vec<(IpAddr, &IpStatus)> {
+    let all = world.allocations.values().flat_map(|allocation| &allocation.status.ips);
+    let named = all.filter(|record| record.instances().next().is_some());
+    let mut records: Vec<_> =
+        named.filter_map(|record| Some((record.address.parse().ok()?, record))).collect();
+    records.sort_by_key(|(address, _)| *address);
     records
 }
 

@@ -8,6 +8,7 @@
 //! [`parse`] is the one definition of a valid spec; admission and controller both use it.
 
 mod assign;
+mod conditions;
 mod decide;
 mod explain;
 mod finalizers;

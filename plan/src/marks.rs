@@ -81,12 +81,12 @@ pub fn plan(planner: &mut Planner<'_, '_>) {
 /// Nodes whose marks stay as they are: of what is not known, not moved yet, or not ours to change.
 fn untouchable(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
     let index = planner.index;
-    let annotated: FxHashMap<&str, usize> = index
+    let annotated: FxHashMap<IpAddr, usize> = index
         .nodes
         .iter()
         .enumerate()
         .filter(|(_, entry)| entry.marked)
-        .filter_map(|(number, entry)| Some((entry.node.reserved_ip.as_deref()?, number)))
+        .filter_map(|(number, entry)| Some((address_of(entry.node)?, number)))
         .collect();
     let mut kept = FxHashSet::default();
     for slot in &planner.slots.all {
@@ -96,7 +96,7 @@ fn untouchable(planner: &Planner<'_, '_>) -> FxHashSet<usize> {
         if matches!(slot.state, State::Unknown(_)) {
             let instance = slot.recorded.and_then(|recorded| recorded.provider_id.as_deref());
             kept.extend(instance.and_then(|instance| index.node_of_instance(instance)));
-            kept.extend(annotated.get(slot.address.to_string().as_str()));
+            kept.extend(annotated.get(&slot.address));
         } else if let Some(node) = slot.on_node()
             && (!claim.enforces() || undecided || retained)
         {

@@ -4,6 +4,7 @@ use crate::{Notice, Reason, Time, WorkloadKey};
 use crds::NetIPAllocationStatus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Everything that follows from a [`crate::World`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,8 +19,8 @@ pub struct Plan {
     pub daemon_sets: Vec<TemplateChange>,
     /// Finalizers to add or remove.
     pub finalizers: Vec<FinalizerChange>,
-    /// The status that each allocation should have, by name.
-    pub statuses: BTreeMap<String, NetIPAllocationStatus>,
+    /// The status that each allocation should have, by name. One that is right already is the very same object.
+    pub statuses: BTreeMap<String, Arc<NetIPAllocationStatus>>,
     /// Give up the lease first: the next step takes the address from the node we run on.
     pub yield_lease: bool,
     /// Since when what has been so, for the next world.

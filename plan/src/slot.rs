@@ -97,13 +97,14 @@ impl<'w> Slots<'w> {
         let mut owner: FxHashMap<IpAddr, usize> = FxHashMap::default();
         let mut slots = Self { all: Vec::new(), of_claim: Vec::new(), lost: Vec::new() };
         let busy: FxHashSet<IpAddr> = index.world.in_flight.iter().map(|step| step.address).collect();
-        let records: Vec<_> = index.claims.iter().map(|claim| by_address(&claim.object.status.ips)).collect();
+        let records: Vec<_> =
+            index.claims.iter().map(|claim| Records::new(&claim.object.status.ips)).collect();
         for (i, claim) in index.claims.iter().enumerate() {
             let recorded = &records[i];
             for (position, address) in claim.spec.addresses.iter().enumerate() {
                 let winner = *owner.entry(*address).or_insert(i);
                 if winner == i {
-                    let record = recorded.get(address).copied();
+                    let record = recorded.of(*address, position);
                     slots.all.push(slot(index, i, position, *address, record, claim.object.deleting, &busy));
                 } else {
                     slots.lost.push(Lost { claim: i, address: *address, winner: index.claims[winner].name });
@@ -111,11 +112,11 @@ impl<'w> Slots<'w> {
             }
         }
         for (i, recorded) in records.into_iter().enumerate() {
-            let mut left: Vec<_> = recorded.into_iter().collect();
-            left.sort_unstable_by_key(|(address, _)| *address);
+            let mut left: Vec<_> =
+                recorded.0.into_iter().filter(|(_, record)| record.instances().next().is_some()).collect();
+            left.sort_by_key(|(address, _)| *address);
             for (address, record) in left {
-                let ours = record.instances().next().is_some();
-                if ours && !owner.contains_key(&address) {
+                if !owner.contains_key(&address) {
                     owner.insert(address, i);
                     slots.all.push(slot(index, i, usize::MAX, address, Some(record), true, &busy));
                 }
@@ -128,13 +129,32 @@ impl<'w> Slots<'w> {
         slots
     }
 
+    /// The addresses that a claim lists and others have. They were found in the order of claims.
+    pub fn lost_by(&self, claim: usize) -> &[Lost<'w>] {
+        let first = self.lost.partition_point(|lost| lost.claim < claim);
+        let end = self.lost.partition_point(|lost| lost.claim <= claim);
+        &self.lost[first..end]
+    }
+
     pub fn of(&self, claim: usize) -> impl Iterator<Item = &Slot<'w>> {
         self.of_claim[claim].iter().map(|number| &self.all[*number])
     }
 }
 
-fn by_address(ips: &[IpStatus]) -> FxHashMap<IpAddr, &IpStatus> {
-    ips.iter().filter_map(|ip| Some((ip.address.parse().ok()?, ip))).collect()
+/// What the status of one allocation says of addresses.
+struct Records<'w>(Vec<(IpAddr, &'w IpStatus)>);
+
+impl<'w> Records<'w> {
+    fn new(ips: &'w [IpStatus]) -> Self {
+        Self(ips.iter().filter_map(|ip| Some((ip.address.parse().ok()?, ip))).collect())
+    }
+
+    /// What it says of an address that the spec lists at a position: mostly the status lists it there, too.
+    fn of(&self, address: IpAddr, position: usize) -> Option<&'w IpStatus> {
+        let here = self.0.get(position).filter(|(recorded, _)| *recorded == address);
+        let found = here.or_else(|| self.0.iter().find(|(recorded, _)| *recorded == address));
+        found.map(|(_, record)| *record)
+    }
 }
 
 fn slot<'w>(

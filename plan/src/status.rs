@@ -1,25 +1,28 @@
 //! What every allocation's status should say.
 
+use crate::conditions::{are_set, conditions, set_conditions};
 use crate::decide::{Decision, Planner};
-use crate::leave;
-use crate::slot::{Lost, Slot, State, is_retained};
+use crate::slot::{Slot, State, is_retained};
 use crate::tally::Tally;
 use crate::{Reason, Time, marks};
 use crds::{IpStatus, Move, NetIPAllocationStatus, NodeRefusal, Operation, PlannedAction};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 const HISTORY: usize = 10;
 
 pub fn plan(planner: &mut Planner<'_, '_>) {
+    let mut text = String::new();
     for (claim, object) in planner.index.claims.iter().enumerate() {
-        let status = status(planner, claim, &planner.slots.of_claim[claim]);
+        let status = status(planner, claim, &planner.slots.of_claim[claim], &mut text);
         planner.plan.statuses.insert(object.name.to_owned(), status);
     }
     for (name, allocation) in &planner.index.world.allocations {
         if let Err(faults) = &allocation.spec {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            let mut status = allocation.status.clone();
+            let mut status = (*allocation.status).clone();
             status.observed_generation = Some(allocation.generation);
             let message = format!("The spec is not valid: {}", faults.join("; "));
             let verdicts = [
@@ -28,58 +31,95 @@ pub fn plan(planner: &mut Planner<'_, '_>) {
                 ("Degraded", true, Reason::InvalidSpec, message),
             ];
             set_conditions(&mut status.conditions, &verdicts, allocation.generation, planner.index.now);
-            planner.plan.statuses.insert(name.clone(), status);
+            planner.plan.statuses.insert(name.clone(), status.into());
         }
     }
 }
 
-fn status(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> NetIPAllocationStatus {
-    let object = planner.index.claims[claim].object;
-    let spec = planner.index.claims[claim].spec;
-    let mut history = object.status.history.clone();
-    let mut ips: Vec<(usize, IpStatus)> = Vec::with_capacity(slots.len());
+/// The status of one allocation: the very same as before, if it is right already. There may be thousands that
+/// wait, of which nothing is to be said but what was said before; nothing is made for them.
+fn status(
+    planner: &Planner<'_, '_>,
+    claim: usize,
+    slots: &[usize],
+    text: &mut String,
+) -> Arc<NetIPAllocationStatus> {
+    let (object, spec) = (planner.index.claims[claim].object, planner.index.claims[claim].spec);
+    let before = &object.status;
+    let (ips, moves) = ips(planner, claim, slots, text);
+    let is_attached = |(position, ip): &&(usize, Cow<'_, IpStatus>)| {
+        ip.state == "Attached" && ip.node.is_some() && *position < usize::MAX
+    };
+    let attached = ips.iter().filter(is_attached).count();
+    let reserved = spec.addresses.len();
+    let verdicts = conditions(planner, claim, slots, attached);
+    let acts = planner.index.claims[claim].enforces();
+    let refusals = refusals(planner, slots);
+    let plan = if acts { Vec::new() } else { planned(planner, claim, slots) };
+    let counts = (count(reserved), count(attached), count(reserved.saturating_sub(attached)));
+    let same_ips = ips.len() == before.ips.len()
+        && ips
+            .iter()
+            .zip(&before.ips)
+            .all(|((_, ip), old)| matches!(ip, Cow::Borrowed(ip) if std::ptr::eq(*ip, old)));
+    let same = same_ips
+        && moves.is_empty()
+        && (before.reserved, before.attached, before.unattached) == counts
+        && before.history.len() <= HISTORY
+        && before.observed_generation == Some(object.generation)
+        && before.refusals == *refusals
+        && before.plan == plan
+        && are_set(&before.conditions, &verdicts, object.generation);
+    if same {
+        return before.clone();
+    }
+    let mut history = before.history.clone();
+    moves.into_iter().for_each(|moved| history.insert(0, moved));
+    history.truncate(HISTORY);
+    let mut status = NetIPAllocationStatus {
+        observed_generation: Some(object.generation),
+        conditions: before.conditions.clone(),
+        reserved: counts.0,
+        attached: counts.1,
+        unattached: counts.2,
+        ips: ips.into_iter().map(|(_, ip)| ip.into_owned()).collect(),
+        refusals: refusals.into_owned(),
+        history,
+        plan,
+    };
+    set_conditions(&mut status.conditions, &verdicts, object.generation, planner.index.now);
+    status.into()
+}
+
+type Entries<'p> = Vec<(usize, Cow<'p, IpStatus>)>;
+
+/// The entries of an allocation's addresses with their positions in the spec, in order; and moves that have just
+/// ended, in order.
+fn ips<'p>(
+    planner: &'p Planner<'_, '_>,
+    claim: usize,
+    slots: &[usize],
+    text: &mut String,
+) -> (Entries<'p>, Vec<Move>) {
+    let (object, spec) = (planner.index.claims[claim].object, planner.index.claims[claim].spec);
+    let mut ips: Entries<'p> = Vec::with_capacity(slots.len());
+    let mut moves = Vec::new();
     for number in slots {
-        let (ip, moved) = ip_status(planner, *number);
-        if let Some(moved) = moved {
-            history.insert(0, moved);
-        }
+        let (ip, moved) = ip_status(planner, *number, text);
+        moves.extend(moved);
         ips.extend(ip.map(|ip| (planner.slots.all[*number].position, ip)));
     }
-    for lost in planner.slots.lost.iter().filter(|lost| lost.claim == claim) {
+    for lost in planner.slots.lost_by(claim) {
         let position = spec.addresses.iter().position(|listed| *listed == lost.address);
         let ip = lost_status(object.status.ips.as_slice(), lost.address, lost.winner, planner.index.now);
         ips.push((position.unwrap_or(usize::MAX), ip));
     }
-    history.truncate(HISTORY);
     ips.sort_by_key(|(position, _)| *position);
-    let is_attached = |(position, ip): &&(usize, IpStatus)| {
-        ip.state == "Attached" && ip.node.is_some() && *position < usize::MAX
-    };
-    let attached = ips.iter().filter(is_attached).count();
-    let ips = ips.into_iter().map(|(_, ip)| ip).collect();
-    let reserved = spec.addresses.len();
-    let mut status = NetIPAllocationStatus {
-        observed_generation: Some(object.generation),
-        conditions: object.status.conditions.clone(),
-        reserved: count(reserved),
-        attached: count(attached),
-        unattached: count(reserved.saturating_sub(attached)),
-        ips,
-        refusals: refusals(planner, slots),
-        history,
-        plan: if planner.index.claims[claim].enforces() {
-            Vec::new()
-        } else {
-            planned(planner, claim, slots)
-        },
-    };
-    let verdicts = conditions(planner, claim, slots, attached);
-    set_conditions(&mut status.conditions, &verdicts, object.generation, planner.index.now);
-    status
+    (ips, moves)
 }
 
 /// Why nodes cannot take an address, as far as one waits for a node.
-fn refusals(planner: &Planner<'_, '_>, slots: &[usize]) -> Vec<NodeRefusal> {
+fn refusals<'p>(planner: &'p Planner<'_, '_>, slots: &[usize]) -> Cow<'p, [NodeRefusal]> {
     let tally = slots.iter().find_map(|number| planner.decisions[*number].tally.as_ref());
     tally.map(Tally::refusals).unwrap_or_default()
 }
@@ -88,12 +128,15 @@ fn count(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// The entry of an address, and the move that has just ended, if one has. A released address that is
-/// free has no entry any more.
-fn ip_status(planner: &Planner<'_, '_>, number: usize) -> (Option<IpStatus>, Option<Move>) {
+/// The entry of an address (the one on record, if it is right), and the move that has just ended, if one has.
+/// A released address that is free has no entry any more.
+fn ip_status<'p>(
+    planner: &'p Planner<'_, '_>,
+    number: usize,
+    text: &mut String,
+) -> (Option<Cow<'p, IpStatus>>, Option<Move>) {
     let (slot, decision) = (&planner.slots.all[number], &planner.decisions[number]);
     let index = planner.index;
-    let enforces = index.claims[slot.claim].enforces();
     let moved = finished_move(planner, slot, decision);
     let gone = matches!(slot.state, State::Free { .. } | State::NotFound | State::Foreign(_))
         && !slot.busy
@@ -105,43 +148,79 @@ fn ip_status(planner: &Planner<'_, '_>, number: usize) -> (Option<IpStatus>, Opt
     let (state, node, provider_id) = place(planner, slot);
     // A cloud that does not answer for a while moves nothing.
     let unchanged = slot.recorded.filter(|recorded| {
-        recorded.provider_id == provider_id && (provider_id.is_some() || recorded.state == state)
+        recorded.provider_id.as_deref() == provider_id && (provider_id.is_some() || recorded.state == state)
     });
+    let since = unchanged.and_then(|recorded| recorded.since.as_ref());
+    let enforces = index.claims[slot.claim].enforces();
     let operation = if enforces { operation(planner, number) } else { None };
+    let reason = decision.reason.as_str();
+    write_sentence(text, planner, slot, decision);
+    let is_right = |recorded: &&IpStatus| {
+        since.is_some()
+            && recorded.state == state
+            && recorded.node.as_deref() == node
+            && recorded.reason.as_deref() == Some(reason)
+            && recorded.message.as_deref() == Some(text)
+            && recorded.operation.as_ref() == operation.as_deref()
+            && is_written(slot.address, &recorded.address)
+    };
+    if let Some(right) = unchanged.filter(is_right) {
+        return (Some(Cow::Borrowed(right)), moved);
+    }
     let ip = IpStatus {
         address: slot.address.to_string(),
         state: state.to_owned(),
-        node,
-        provider_id,
-        since: unchanged.and_then(|recorded| recorded.since.clone()).or_else(|| Some(index.now.into())),
-        reason: Some(decision.reason.as_str().to_owned()),
-        message: Some(sentence(planner, slot, decision)),
-        operation,
+        node: node.map(str::to_owned),
+        provider_id: provider_id.map(str::to_owned),
+        since: since.cloned().or_else(|| Some(index.now.into())),
+        reason: Some(reason.to_owned()),
+        message: Some(text.clone()),
+        operation: operation.map(Cow::into_owned),
     };
-    (Some(ip), moved)
+    (Some(Cow::Owned(ip)), moved)
+}
+
+/// Whether a text is an address as we write it.
+fn is_written(address: IpAddr, text: &str) -> bool {
+    let mut left = text;
+    let mut rest = Rest(&mut left);
+    write!(rest, "{address}").is_ok() && left.is_empty()
+}
+
+/// What is left of a text that something is compared with as it is written.
+struct Rest<'r, 't>(&'r mut &'t str);
+
+impl std::fmt::Write for Rest<'_, '_> {
+    fn write_str(&mut self, written: &str) -> std::fmt::Result {
+        *self.0 = self.0.strip_prefix(written).ok_or(std::fmt::Error)?;
+        Ok(())
+    }
 }
 
 /// State word, node and provider ID. Where nothing is known the last word stays.
-fn place(planner: &Planner<'_, '_>, slot: &Slot<'_>) -> (&'static str, Option<String>, Option<String>) {
+fn place<'p>(
+    planner: &'p Planner<'_, '_>,
+    slot: &'p Slot<'_>,
+) -> (&'static str, Option<&'p str>, Option<&'p str>) {
     match slot.state {
         State::Unknown(_) => {
             let recorded = slot.recorded;
-            ("Unknown", recorded.and_then(|r| r.node.clone()), recorded.and_then(|r| r.provider_id.clone()))
+            let node = recorded.and_then(|recorded| recorded.node.as_deref());
+            ("Unknown", node, recorded.and_then(|recorded| recorded.provider_id.as_deref()))
         }
         State::NotFound => ("NotFound", None, None),
         State::Foreign(_) => ("HeldByOther", None, None),
         State::Free { .. } => ("Free", None, None),
         State::On { node, provider_id, .. } => {
-            let node = node.map(|node| planner.index.nodes[node].name.to_owned());
-            ("Attached", node, Some(provider_id.to_owned()))
+            ("Attached", node.map(|node| planner.index.nodes[node].name), Some(provider_id))
         }
     }
 }
 
-fn lost_status(recorded: &[IpStatus], address: std::net::IpAddr, winner: &str, now: Time) -> IpStatus {
+fn lost_status<'p>(recorded: &'p [IpStatus], address: IpAddr, winner: &str, now: Time) -> Cow<'p, IpStatus> {
     let text = address.to_string();
     let before = recorded.iter().find(|ip| ip.address == text && ip.state == "HeldByOther");
-    IpStatus {
+    let ip = IpStatus {
         address: text,
         state: "HeldByOther".into(),
         node: None,
@@ -150,25 +229,26 @@ fn lost_status(recorded: &[IpStatus], address: std::net::IpAddr, winner: &str, n
         reason: Some(Reason::HeldByAllocation.as_str().into()),
         message: Some(format!("NetIPAllocation {winner} lists it too, and comes first.")),
         operation: None,
-    }
+    };
+    before.filter(|before| **before == ip).map_or(Cow::Owned(ip), Cow::Borrowed)
 }
 
 /// The operation that is under way after this plan's steps have begun.
-fn operation(planner: &Planner<'_, '_>, number: usize) -> Option<Operation> {
+fn operation<'p>(planner: &'p Planner<'_, '_>, number: usize) -> Option<Cow<'p, Operation>> {
     let (slot, decision) = (&planner.slots.all[number], &planner.decisions[number]);
     let recorded = slot.operation();
     // What is on the wire stays on record until it is read back, whatever became of its node meanwhile; and
     // nothing begins before that.
     if slot.busy || slot.stale || matches!(slot.state, State::Unknown(_)) {
-        return recorded.cloned();
+        return recorded.map(Cow::Borrowed);
     }
     let paused = planner.index.claims[slot.claim].spec.paused;
     if paused && decision.reason == Reason::Paused && finished_move(planner, slot, decision).is_none() {
-        return recorded.cloned();
+        return recorded.map(Cow::Borrowed);
     }
     // A move that waits half-way, for a pause to end or a node to come, is still the same move.
     if decision.moving.is_none() && matches!(slot.state, State::Free { .. }) && !slot.released {
-        return recorded.cloned();
+        return recorded.map(Cow::Borrowed);
     }
     let cause = decision.moving?;
     let index = planner.index;
@@ -176,10 +256,13 @@ fn operation(planner: &Planner<'_, '_>, number: usize) -> Option<Operation> {
         .map_or_else(|| slot.on_instance().map(str::to_owned), |recorded| recorded.from_provider_id.clone());
     let from = match recorded {
         Some(recorded) => recorded.from.clone(),
-        None => slot.on_instance().and(place(planner, slot).1.or_else(|| slot.recorded?.node.clone())),
+        None => slot
+            .on_instance()
+            .and(place(planner, slot).1.or_else(|| slot.recorded?.node.as_deref()))
+            .map(str::to_owned),
     };
     let target = decision.target.map(|node| &index.nodes[node]);
-    Some(Operation {
+    let operation = Operation {
         id: operation_id(planner, number),
         cause: cause.as_str().to_owned(),
         from,
@@ -189,7 +272,8 @@ fn operation(planner: &Planner<'_, '_>, number: usize) -> Option<Operation> {
         to_provider_id: target.map(|entry| entry.node.provider_id.clone()),
         started_at: recorded.map_or_else(|| index.now.into(), |recorded| recorded.started_at.clone()),
         epoch: recorded.map_or(index.world.epoch, |recorded| recorded.epoch),
-    })
+    };
+    Some(Cow::Owned(operation))
 }
 
 /// The attachment that the operation ends, as it was read last: an operation that has brought the address
@@ -220,7 +304,7 @@ pub fn digest(text: &str) -> String {
     format!("{:016x}{:016x}", hash(0xcbf2_9ce4_8422_2325), hash(0x8422_2325_cbf2_9ce4))
 }
 
-fn finished_move(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision) -> Option<Move> {
+fn finished_move(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision<'_>) -> Option<Move> {
     if slot.busy || slot.stale {
         return None;
     }
@@ -266,11 +350,26 @@ fn history_entry(slot: &Slot<'_>, operation: &Operation, to: Option<String>, now
 }
 
 /// A sentence for a person.
-fn sentence(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision) -> String {
-    let node = place(planner, slot).1.map_or_else(String::new, |node| format!("On {node}. "));
-    let target = decision.target.map(|target| format!(" Goes to {}.", planner.index.nodes[target].name));
-    let detail = if decision.detail.is_empty() { String::new() } else { format!(" ({})", decision.detail) };
-    format!("{node}{}{detail}{}", decision.reason.meaning(), target.unwrap_or_default())
+pub fn sentence(planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision<'_>) -> String {
+    let mut text = String::new();
+    write_sentence(&mut text, planner, slot, decision);
+    text
+}
+
+/// The same in place of what was there.
+fn write_sentence(text: &mut String, planner: &Planner<'_, '_>, slot: &Slot<'_>, decision: &Decision<'_>) {
+    text.clear();
+    // Writing to a string never fails.
+    if let Some(node) = place(planner, slot).1 {
+        let _ = write!(text, "On {node}. ");
+    }
+    text.push_str(decision.reason.meaning());
+    if !decision.detail().is_empty() {
+        let _ = write!(text, " ({})", decision.detail());
+    }
+    if let Some(target) = decision.target {
+        let _ = write!(text, " Goes to {}.", planner.index.nodes[target].name);
+    }
 }
 
 /// What mode Plan would do: moves, labels and evictions.
@@ -289,7 +388,7 @@ fn planned(planner: &Planner<'_, '_>, claim: usize, slots: &[usize]) -> Vec<Plan
 
 fn planned_move(planner: &Planner<'_, '_>, number: usize) -> Option<PlannedAction> {
     let (slot, decision) = (&planner.slots.all[number], &planner.decisions[number]);
-    let here = place(planner, slot).1;
+    let here = place(planner, slot).1.map(str::to_owned);
     let name = planner.index.claims[slot.claim].name;
     let unmarked = slot.on_node().filter(|node| !marks::is_home(planner.index.nodes[*node].node, name));
     let to = decision.target.map(|node| planner.index.nodes[node].name.to_owned());
@@ -307,162 +406,4 @@ fn planned_move(planner: &Planner<'_, '_>, number: usize) -> Option<PlannedActio
         to,
         cause: cause.as_str().to_owned(),
     })
-}
-
-type Verdict = (&'static str, bool, Reason, String);
-
-/// What the conditions of one allocation are made from.
-struct Summary<'p, 'w> {
-    slots: Vec<(&'p Slot<'w>, &'p Decision)>,
-    lost: Vec<&'p Lost<'w>>,
-    notes: BTreeMap<Reason, &'p str>,
-    acting: bool,
-    paused: bool,
-    reserved: usize,
-    attached: usize,
-    moving: usize,
-}
-
-impl Summary<'_, '_> {
-    fn ready(&self) -> (bool, Reason) {
-        let troubled = self.slots.iter().find(|(_, decision)| decision.degraded);
-        if !self.acting {
-            (false, Reason::PlanOnly)
-        } else if let Some((_, decision)) = troubled {
-            (false, decision.reason)
-        } else if self.moving > 0 {
-            (false, Reason::Moving)
-        } else if !self.lost.is_empty() {
-            (false, Reason::HeldByAllocation)
-        } else if self.slots.iter().any(|(_, decision)| is_on_lost_node(decision)) {
-            (false, Reason::WaitingForTarget)
-        } else if self.attached == self.reserved {
-            let worth_a_look = [Reason::WorkloadNotFound, Reason::MorePodsThanAddresses];
-            let note = worth_a_look.into_iter().find(|note| self.notes.contains_key(note));
-            (true, note.unwrap_or(Reason::AllAttached))
-        } else if self.paused {
-            (false, Reason::Paused)
-        } else if self.attached > 0 {
-            (false, Reason::MoreAddressesThanNodes)
-        } else {
-            (false, Reason::NoEligibleNode)
-        }
-    }
-
-    /// What is the matter, if anything is.
-    fn trouble(&self, planner: &Planner<'_, '_>) -> Option<(Reason, String)> {
-        let of_an_address =
-            self.slots.iter().find(|(_, decision)| decision.degraded).map(|(slot, decision)| {
-                (decision.reason, format!("{}: {}", slot.address, sentence(planner, slot, decision)))
-            });
-        of_an_address.or_else(|| {
-            let troubles = [Reason::WorkloadUnknown, Reason::EvictionStopped, Reason::EvictionRefused];
-            let found = troubles.into_iter().find_map(|reason| Some((reason, self.notes.get(&reason)?)))?;
-            Some((found.0, format!("{} ({}).", found.0.meaning(), found.1)))
-        })
-    }
-
-    /// How far it has come, and what is worth knowing besides.
-    fn progress(&self) -> String {
-        let tally = self.slots.iter().find_map(|(_, decision)| decision.tally.as_ref());
-        let tally = tally.map(|tally| format!(" {}.", tally.sentence())).unwrap_or_default();
-        let notes: Vec<String> = self.notes.values().map(|note| format!(" {note}.")).collect();
-        let notes = notes.concat();
-        format!("{} of {} addresses are attached.{tally}{notes}", self.attached, self.reserved)
-    }
-
-    /// The addresses that other allocations have, and which ones.
-    fn conflict(&self) -> Option<String> {
-        let mut by_winner: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for lost in &self.lost {
-            by_winner.entry(lost.winner).or_default().push(lost.address.to_string());
-        }
-        let of_one = |(winner, addresses): (&str, Vec<String>)| {
-            format!("NetIPAllocation {winner}, which comes first, has {}", addresses.join(", "))
-        };
-        let all: Vec<String> = by_winner.into_iter().map(of_one).collect();
-        (!all.is_empty()).then(|| format!("{}.", all.join("; ")))
-    }
-}
-
-fn conditions(planner: &Planner<'_, '_>, claim: usize, slots: &[usize], attached: usize) -> Vec<Verdict> {
-    let spec = planner.index.claims[claim].spec;
-    let acting = planner.index.claims[claim].enforces();
-    let slots: Vec<_> = slots.iter().map(|n| (&planner.slots.all[*n], &planner.decisions[*n])).collect();
-    let summary = Summary {
-        moving: slots.iter().filter(|(_, decision)| acting && decision.moving.is_some()).count(),
-        slots,
-        lost: planner.slots.lost.iter().filter(|lost| lost.claim == claim).collect(),
-        notes: planner
-            .notes
-            .range((claim, Reason::AllAttached)..(claim + 1, Reason::AllAttached))
-            .map(|((_, reason), message)| (*reason, message.as_str()))
-            .collect(),
-        acting,
-        paused: spec.paused,
-        reserved: spec.addresses.len(),
-        attached,
-    };
-    let (ready, why) = summary.ready();
-    let hanging = planner.hanging.get(&claim).map(|pods| hanging_pods(pods)).unwrap_or_default();
-    let ready_message = format!("{}{hanging}", summary.progress());
-    let degraded = match summary.trouble(planner) {
-        Some((reason, message)) => (true, reason, message),
-        None => (false, Reason::AllAttached, String::new()),
-    };
-    let conflict = summary.conflict();
-    let or_fine = |so: bool, reason| if so { reason } else { Reason::AllAttached };
-    let on_the_move = format!("{} addresses are on the move.", summary.moving);
-    vec![
-        ("Ready", ready, why, ready_message),
-        ("Progressing", summary.moving > 0, or_fine(summary.moving > 0, Reason::Moving), on_the_move),
-        ("Degraded", degraded.0, degraded.1, degraded.2),
-        (
-            "Conflict",
-            conflict.is_some(),
-            or_fine(conflict.is_some(), Reason::HeldByAllocation),
-            conflict.unwrap_or_default(),
-        ),
-    ]
-}
-
-/// It has to leave a node that does not work, and cannot.
-fn is_on_lost_node(decision: &Decision) -> bool {
-    decision.reason == Reason::WaitingForTarget
-        && matches!(decision.verdict, leave::Verdict::Leave { forced: true, .. })
-}
-
-/// Kubernetes makes no second pod of a StatefulSet while it cannot be sure that the first is gone, and
-/// neither do we.
-fn hanging_pods(pods: &[String]) -> String {
-    format!(
-        " Pods {} hang on lost nodes, and their StatefulSet waits for them: once the machines are surely \
-         down, end them with `kubectl delete pod --force`, or put the taint \
-         node.kubernetes.io/out-of-service on the nodes.",
-        pods.join(", ")
-    )
-}
-
-/// Keeps the transition time of a condition whose status does not change.
-fn set_conditions(conditions: &mut Vec<Condition>, verdicts: &[Verdict], generation: i64, now: Time) {
-    for (type_, status, reason, message) in verdicts {
-        let status = if *status { "True" } else { "False" };
-        let before = conditions.iter().position(|condition| condition.type_ == *type_);
-        let since = before
-            .map(|i| &conditions[i])
-            .filter(|c| c.status == status)
-            .map(|c| c.last_transition_time.clone());
-        let condition = Condition {
-            type_: (*type_).to_owned(),
-            status: status.to_owned(),
-            reason: reason.as_str().to_owned(),
-            message: message.clone(),
-            observed_generation: Some(generation),
-            last_transition_time: since.unwrap_or_else(|| now.into()),
-        };
-        match before {
-            Some(i) => conditions[i] = condition,
-            None => conditions.push(condition),
-        }
-    }
 }

@@ -3,6 +3,7 @@
 use crate::index::{Claim, Index};
 use crate::{InstanceView, Reason};
 use crds::NodeRefusal;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -18,8 +19,9 @@ pub struct NodesInTheWay {
     refused: BTreeMap<Reason, Refused>,
     /// Nodes that could take one, in order.
     free: Vec<usize>,
-    /// The sentence for an address that nothing else is in the way of: there may be thousands of them.
+    /// The words and the data for an address that nothing else is in the way of: there may be thousands of them.
     sentence: Rc<str>,
+    refusals: Vec<NodeRefusal>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -41,7 +43,13 @@ impl Refused {
 impl NodesInTheWay {
     pub fn new(index: &Index<'_>, claim: &Claim<'_>, taken: &[bool]) -> Self {
         let nodes = index.nodes.len();
-        let mut all = Self { nodes, refused: BTreeMap::new(), free: Vec::new(), sentence: "".into() };
+        let mut all = Self {
+            nodes,
+            refused: BTreeMap::new(),
+            free: Vec::new(),
+            sentence: "".into(),
+            refusals: Vec::new(),
+        };
         for (number, entry) in index.nodes.iter().enumerate() {
             let taken = || taken[number].then_some(Reason::HoldsAddress);
             let Some(reason) = index.refusal(claim, number).or_else(taken) else {
@@ -57,6 +65,7 @@ impl NodesInTheWay {
             }
         }
         all.sentence = all.sentence_with(&Refused::default()).into();
+        all.refusals = all.refusals_with(&Refused::default());
         all
     }
 
@@ -77,6 +86,16 @@ impl NodesInTheWay {
         let why: Vec<String> = why.map(|(reason, r)| format!("{} {}", r.count, reason.as_str())).collect();
         if why.is_empty() { able } else { format!("{able}: {}", why.join(", ")) }
     }
+
+    fn refusals_with(&self, cooling: &Refused) -> Vec<NodeRefusal> {
+        let refusal = |(reason, refused): (Reason, &Refused)| NodeRefusal {
+            reason: reason.as_str().to_owned(),
+            count: i32::try_from(refused.count).unwrap_or(i32::MAX),
+            nodes: refused.examples.clone(),
+            message: refused.message.clone(),
+        };
+        self.in_order(cooling).into_iter().map(refusal).collect()
+    }
 }
 
 /// The same for one address.
@@ -84,7 +103,7 @@ impl NodesInTheWay {
 pub struct Tally {
     shared: Rc<NodesInTheWay>,
     /// Nodes that could take it, but for an attempt that failed a while ago.
-    cooling: Refused,
+    cooling: Option<Box<Refused>>,
 }
 
 impl Tally {
@@ -101,7 +120,7 @@ impl Tally {
                 free.for_each(|node| refused.add(index.nodes[*node].name));
             }
         }
-        Self { shared, cooling: refused }
+        Self { shared, cooling: (refused.count > 0).then(|| refused.into()) }
     }
 
     /// What the cloud said instead of telling how an instance is.
@@ -111,21 +130,18 @@ impl Tally {
 
     /// For example: `0/7 nodes can take it: 3 HoldsForeignAddress, 2 NotReady, 2 OutsideZones`.
     pub fn sentence(&self) -> Rc<str> {
-        if self.cooling.count == 0 {
-            return self.shared.sentence.clone();
+        match &self.cooling {
+            None => self.shared.sentence.clone(),
+            Some(cooling) => self.shared.sentence_with(cooling).into(),
         }
-        self.shared.sentence_with(&self.cooling).into()
     }
 
     /// The same as data.
-    pub fn refusals(&self) -> Vec<NodeRefusal> {
-        let refusal = |(reason, refused): (Reason, &Refused)| NodeRefusal {
-            reason: reason.as_str().to_owned(),
-            count: i32::try_from(refused.count).unwrap_or(i32::MAX),
-            nodes: refused.examples.clone(),
-            message: refused.message.clone(),
-        };
-        self.shared.in_order(&self.cooling).into_iter().map(refusal).collect()
+    pub fn refusals(&self) -> Cow<'_, [NodeRefusal]> {
+        match &self.cooling {
+            None => Cow::Borrowed(&self.shared.refusals),
+            Some(cooling) => Cow::Owned(self.shared.refusals_with(cooling)),
+        }
     }
 }
 

@@ -4,8 +4,9 @@ use crate::assign::{failures_of, retry_at};
 use crate::decide::Planner;
 use crate::{Action, FailureClass, Reason, leave};
 use rustc_hash::FxHashSet;
+use std::borrow::Cow;
 
-impl Planner<'_, '_> {
+impl<'w> Planner<'_, 'w> {
     /// Claims whose workload is being listed for a moment: what it tolerates decides where an address may
     /// go. A list that does not come is not waited for.
     pub fn still_listing(&mut self) -> FxHashSet<usize> {
@@ -22,27 +23,26 @@ impl Planner<'_, '_> {
 
     /// The cloud's answer is missing. What was written last is asked for again and again: a reading that
     /// failed half-way must not leave an address nowhere until the next audit.
-    pub fn unknown(&mut self, number: usize, message: &str) {
+    pub fn unknown(&mut self, number: usize, message: &'w str) {
         let slot = &self.slots.all[number];
-        let mut detail = message.to_owned();
         // No node, no account: what is in the way of the nodes is what a person has to know.
         if self.index.claims[slot.claim].pool.nodes.is_empty() {
-            let tally = self.assignment.tally(slot);
-            detail = format!("{detail}; {}", tally.sentence());
-            self.decisions[number].tally = Some(tally);
+            self.decisions[number].tally = Some(self.assignment.tally(slot));
         }
-        self.stuck(number, Reason::CloudUnknown, &detail);
+        self.stuck(number, Reason::CloudUnknown, message);
         if self.index.world.last_write.contains_key(&slot.address) && !slot.busy {
             self.step(number, Action::Verify, Reason::CloudUnknown);
             self.notices.wake(self.index.now.plus_seconds(1));
         }
     }
 
-    pub fn stuck(&mut self, number: usize, reason: Reason, detail: &str) {
+    pub fn stuck(&mut self, number: usize, reason: Reason, said: impl Into<Cow<'w, str>>) {
+        let mut said = said.into();
         // A deletion must never hang without saying how to end it.
-        let way_out = "; set releasePolicy to Retain to let it go without the cloud";
-        let released = self.slots.all[number].released;
-        self.decide(number, reason, &format!("{detail}{}", if released { way_out } else { "" }));
+        if self.slots.all[number].released {
+            said += "; set releasePolicy to Retain to let it go without the cloud";
+        }
+        self.decide(number, reason, said);
         self.decisions[number].degraded = true;
     }
 
@@ -50,14 +50,12 @@ impl Planner<'_, '_> {
     pub fn name_refusals(&mut self, number: usize) {
         let tally = self.assignment.tally(&self.slots.all[number]);
         let decision = &mut self.decisions[number];
-        let said = if decision.detail.is_empty() { String::new() } else { format!("{}; ", decision.detail) };
-        let cloud = tally.cloud_error().map(|error| format!("; {error}")).unwrap_or_default();
-        decision.detail = format!("{said}{}{cloud}", tally.sentence());
+        let silent = tally.cloud_error().is_some();
         // An account that tells nothing of its instances is no lack of nodes.
-        if !cloud.is_empty() && decision.reason == Reason::WaitingForNode {
+        if silent && decision.reason == Reason::WaitingForNode {
             decision.reason = Reason::CloudUnknown;
         }
-        decision.degraded |= !cloud.is_empty();
+        decision.degraded |= silent;
         decision.tally = Some(tally);
     }
 
@@ -81,7 +79,7 @@ impl Planner<'_, '_> {
         self.notices.wake(*at);
         let denied = failure.class == FailureClass::Denied;
         let reason = if denied { Reason::PermissionDenied } else { Reason::BackingOff };
-        self.stuck(number, reason, &failure.message);
+        self.stuck(number, reason, failure.message.as_str());
         true
     }
 }

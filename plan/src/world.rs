@@ -67,7 +67,7 @@ pub struct Allocation {
     /// The spec, or what is wrong with it.
     pub spec: Result<Arc<Spec>, Vec<Fault>>,
     /// The status as it is stored: our only memory across restarts.
-    pub status: NetIPAllocationStatus,
+    pub status: Arc<NetIPAllocationStatus>,
 }
 
 impl Allocation {

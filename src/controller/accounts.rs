@@ -190,7 +190,7 @@ impl Accounts {
     }
 
     /// Counts the audits that the plan has just decided upon.
-    pub fn count_audits(&mut self, statuses: &BTreeMap<String, NetIPAllocationStatus>) {
+    pub fn count_audits(&mut self, statuses: &BTreeMap<String, Arc<NetIPAllocationStatus>>) {
         for (ask, began) in std::mem::take(&mut self.audited) {
             for (name, status) in statuses {
                 let asked = status.ips.iter().filter_map(|ip| ip.address.parse().ok());

@@ -70,7 +70,7 @@ fn world(allocations: u8, nodes: usize) -> World {
             deleting: false,
             has_finalizer: true,
             spec: plan::parse::parse(&spec).map(Arc::new),
-            status: NetIPAllocationStatus::default(),
+            status: Arc::default(),
         };
         world.allocations.insert(format!("a{number}"), allocation);
     }

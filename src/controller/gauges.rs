@@ -30,6 +30,8 @@ pub struct Gauges {
 const CHEAP: Duration = Duration::from_millis(5);
 /// Then it is done after so many times as long.
 const PAUSES: u32 = 20;
+/// While there is something else to do, after so long.
+const BUSY: Duration = Duration::from_secs(5);
 
 impl Gauges {
     pub fn new(metrics: Metrics, settings: &Settings) -> Self {
@@ -51,10 +53,12 @@ impl Gauges {
     }
 
     /// What holds for each allocation, address and node. When it is to be called again at the latest: many of
-    /// them are not set with every plan.
-    pub fn set(&mut self, world: &World, plan: &Plan) -> Option<Instant> {
+    /// them are not set with every plan, and while there is something else to do, only after a longer while.
+    pub fn set(&mut self, world: &World, plan: &Plan, is_busy: bool) -> Option<Instant> {
         let began = Instant::now();
-        let due = self.last.filter(|(_, cost)| *cost > CHEAP).map(|(at, cost)| at + cost * PAUSES);
+        let least = if is_busy { BUSY } else { Duration::ZERO };
+        let due =
+            self.last.filter(|(_, cost)| *cost > CHEAP).map(|(at, cost)| at + (cost * PAUSES).max(least));
         if due.is_some_and(|due| due > began) {
             return due;
         }

@@ -110,7 +110,7 @@ impl Allocation {
             deleting: meta.deletion_timestamp.is_some(),
             has_finalizer: meta.finalizers.iter().flatten().any(|name| name == crds::FINALIZER),
             spec: self.spec().map(std::sync::Arc::new),
-            status: self.status(),
+            status: self.status().into(),
         }
     }
 

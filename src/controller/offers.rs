@@ -6,6 +6,7 @@ use super::{Controller, Evicting};
 use crds::{NetIPAllocationStatus, Operation};
 use plan::{Eviction, FinalizerChange, NodeMarks, Plan, Reason, TemplateChange, WorkloadKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// One thing to write.
@@ -14,7 +15,7 @@ enum Offer {
     Marks(NodeMarks),
     Status {
         name: String,
-        status: Box<NetIPAllocationStatus>,
+        status: Arc<NetIPAllocationStatus>,
         /// The version that the status was made for.
         version: String,
     },
@@ -99,9 +100,10 @@ impl Controller {
     }
 
     /// The status of an allocation, if it differs, and whether a move waits for it.
-    fn status_offer(&self, name: &str, status: &NetIPAllocationStatus) -> Option<(Offer, bool)> {
+    fn status_offer(&self, name: &str, status: &Arc<NetIPAllocationStatus>) -> Option<(Offer, bool)> {
         let object = self.state.world.allocations.get(name)?;
-        if object.status == *status {
+        // The planner gives back the very same where nothing is to be said.
+        if Arc::ptr_eq(&object.status, status) || object.status == *status {
             return None;
         }
         let addresses = object.spec.iter().flat_map(|spec| &spec.addresses);
@@ -110,7 +112,7 @@ impl Controller {
         }
         let version = self.state.version(name)?.to_owned();
         let is_urgent = operations(&object.status).ne(operations(status));
-        Some((Offer::Status { name: name.to_owned(), status: Box::new(status.clone()), version }, is_urgent))
+        Some((Offer::Status { name: name.to_owned(), status: status.clone(), version }, is_urgent))
     }
 
     /// Evictions, deletions and templates; each eviction with the pods that its workload has now.
@@ -175,7 +177,7 @@ impl Controller {
             }
             Offer::Status { name, status, version } => {
                 let before = self.state.world.allocations.get(name).map(|object| object.status.clone());
-                let (name, status, version) = (name.clone(), (**status).clone(), version.clone());
+                let (name, status, version) = (name.clone(), status.clone(), version.clone());
                 let before = before.unwrap_or_default();
                 self.write(target, async move { writer.status(&name, &version, before, status).await });
             }

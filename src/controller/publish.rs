@@ -15,6 +15,7 @@ use kube::core::{DynamicObject, Status};
 use kube::{Api, Client, ResourceExt as _};
 use plan::{NodeMarks, TemplateChange, WorkloadKey};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use telemetry::controller::Metrics;
 use tokio::sync::mpsc;
@@ -108,13 +109,13 @@ impl Writer {
         &self,
         name: &str,
         version: &str,
-        before: NetIPAllocationStatus,
-        status: NetIPAllocationStatus,
+        before: Arc<NetIPAllocationStatus>,
+        status: Arc<NetIPAllocationStatus>,
     ) -> kube::Result<Option<Answer>> {
         let api: Api<lean::Allocation> = Api::all(self.client.clone());
         let patch = patch(json!([
             { "op": "replace", "path": "/metadata/resourceVersion", "value": version },
-            { "op": "add", "path": "/status", "value": status },
+            { "op": "add", "path": "/status", "value": *status },
         ]));
         let object = api.patch_status(name, &PatchParams::default(), &patch).await?;
         self.stories.written(&self.metrics, name, &before, &status);

@@ -39,7 +39,8 @@ impl Controller {
         if leading {
             self.begin(&mut plan);
             reads = self.accounts.read(&mut self.tasks);
-            gauges = self.gauges.set(&self.state.world, &plan);
+            // Where messages wait, somebody may wait for what comes of them.
+            gauges = self.gauges.set(&self.state.world, &plan, !self.mailbox.is_empty());
             self.accounts.count_audits(&plan.statuses);
         } else {
             self.gauges.clear();

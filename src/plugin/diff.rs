@@ -228,7 +228,7 @@ mod tests {
             deleting: false,
             has_finalizer: true,
             spec: plan::parse::parse(spec).map(std::sync::Arc::new),
-            status,
+            status: status.into(),
         };
         world.allocations.insert("voice".to_owned(), allocation);
         super::super::published::believe(&mut world, Time(0));

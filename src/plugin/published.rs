@@ -82,7 +82,7 @@ mod tests {
             deleting: false,
             has_finalizer: true,
             spec: plan::parse::parse(&spec).map(std::sync::Arc::new),
-            status: crds::NetIPAllocationStatus::default(),
+            status: std::sync::Arc::default(),
         };
         let node = plan::Node { provider_id: "gce://p/z/n1".into(), ready: true, ..plan::Node::default() };
         let mut world = World::default();
@@ -133,7 +133,8 @@ mod tests {
                 nodes: vec!["n1".to_owned()],
                 message: Some("it holds 198.51.100.7".to_owned()),
             };
-            world.allocations.get_mut("voice").unwrap().status.refusals = vec![refusal];
+            let voice = world.allocations.get_mut("voice").unwrap();
+            std::sync::Arc::make_mut(&mut voice.status).refusals = vec![refusal];
             believe(&mut world, Time(0));
             let free = Seen { view: AddressView::Free { token: String::new() }, at: Time(0) };
             world.addresses.insert(address, free);

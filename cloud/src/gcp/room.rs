@@ -4,7 +4,9 @@
 //! add, node after node would be left bare. So it is asked first (`testIamPermissions`); after a refusal
 //! nothing is taken from any node until it was asked again and granted. What no permission decides, such as an
 //! organisation policy, cannot be asked for: then only one node is tried in a long while, never the same one
-//! soon, and as long as no attach of ours is known to have worked in this project, one at a time.
+//! soon, and as long as no attach of ours is known to have worked in this project, one at a time. A permission
+//! that was granted by the API's word and refused all the same may be denied on that one VM: the project counts
+//! as closed once two VMs refused.
 
 use super::model::Place;
 use crate::{Class, Error};
@@ -98,12 +100,12 @@ impl Room {
         self.memory().works = true;
     }
 
-    /// An attach worked: whatever was refused before is allowed now.
-    pub fn attached(&self) {
+    /// An attach worked: the project is open. Of other nodes that refused it says nothing.
+    pub fn attached(&self, place: &Place) {
         let mut memory = self.memory();
         memory.works = true;
         memory.unforeseen = None;
-        memory.nodes.clear();
+        memory.nodes.remove(place);
     }
 
     /// An attach failed; `asked` if everything that can be asked for had been granted right before.
@@ -146,9 +148,11 @@ impl Memory {
         if !matches!(error.class, Class::Denied | Class::Permanent) {
             return;
         }
-        let unforeseen = is_policy(error) || (asked && is_permission(error));
-        if unforeseen || error.class == Class::Permanent {
-            self.nodes.retain(|_, (until, _)| *until > now);
+        let policy = is_policy(error);
+        let denied = asked && is_permission(error);
+        self.nodes.retain(|_, (until, _)| *until > now);
+        let others = self.nodes.iter().any(|(other, (_, error))| other != place && is_permission(error));
+        if policy || denied || error.class == Class::Permanent {
             self.nodes.insert(place.clone(), (now + NODE_PAUSE, error.clone()));
         }
         if error.class == Class::Permanent {
@@ -156,7 +160,7 @@ impl Memory {
         }
         self.works = false;
         self.granted.clear();
-        if unforeseen {
+        if policy || (denied && (others || self.unforeseen.is_some())) {
             let in_a_row = self.unforeseen.as_ref().map_or(0, |before| before.in_a_row + 1);
             let until = now + pause(in_a_row);
             self.unforeseen = Some(Unforeseen { until, in_a_row, error: error.clone() });
@@ -235,20 +239,46 @@ mod tests {
     #[test]
     fn what_cannot_be_foreseen_is_tried_on_one_node_in_a_long_while() {
         let start = Instant::now();
-        for error in [policy(), permission()] {
+        let tried = |error: &Error| {
             let mut memory = Memory::default();
-            attempt(&mut memory, 1, start, &error).unwrap();
+            attempt(&mut memory, 1, start, error).unwrap();
             let mut tried = vec![0];
             for minute in 1..=120 {
                 for n in 2..=9 {
                     let now = start + minutes(minute);
-                    if attempt(&mut memory, n, now, &error).is_ok() {
+                    if attempt(&mut memory, n, now, error).is_ok() {
                         tried.push(minute);
                     }
                 }
             }
-            assert_eq!(tried, [0, 10, 30, 70], "one node each, ever more slowly");
-        }
+            tried
+        };
+        assert_eq!(tried(&policy()), [0, 10, 30, 70], "one node each, ever more slowly");
+        assert_eq!(tried(&permission()), [0, 1, 11, 31, 71], "the first may have been that node's alone");
+    }
+
+    #[test]
+    fn a_permission_that_one_node_lacks_closes_that_node_alone() {
+        let now = Instant::now();
+        let mut memory = Memory::default();
+        attempt(&mut memory, 1, now, &permission()).unwrap();
+        assert!(memory.is_to_be_asked(&node(1), SUBNET, now).is_err());
+        assert!(memory.is_to_be_asked(&node(2), SUBNET, now).unwrap(), "others go on, and it is asked first");
+        attempt(&mut memory, 1, now + minutes(61), &permission()).unwrap();
+        assert!(memory.is_to_be_asked(&node(2), SUBNET, now).is_ok(), "the same node again proves no more");
+        attempt(&mut memory, 2, now + minutes(62), &permission()).unwrap();
+        let third = memory.is_to_be_asked(&node(3), SUBNET, now + minutes(63)).unwrap_err();
+        assert!(third.message.contains("in this project"), "{third}");
+    }
+
+    #[test]
+    fn what_works_elsewhere_says_nothing_of_a_node_that_refused() {
+        let room = Room::default();
+        room.failed(&node(1), &permission(), true);
+        room.attached(&node(2));
+        assert!(room.would_permit(&node(1)).is_err(), "it would lose its own address again");
+        room.attached(&node(1));
+        assert!(room.would_permit(&node(1)).is_ok());
     }
 
     #[test]
@@ -301,7 +331,7 @@ mod tests {
         drop(first);
         let third = room.permit(&node(2), SUBNET, deadline(), granted()).await.unwrap_err();
         assert_eq!(third.class, Class::Denied, "{third}");
-        room.attached();
+        room.attached(&node(1));
         let together = (
             room.permit(&node(1), SUBNET, deadline(), granted()).await,
             room.permit(&node(2), SUBNET, deadline(), granted()).await,

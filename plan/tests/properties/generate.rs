@@ -48,7 +48,7 @@ pub fn allocation(number: usize, spec: Arc<Spec>) -> Allocation {
         deleting: false,
         has_finalizer: false,
         spec: Ok(spec),
-        status: crds::NetIPAllocationStatus::default(),
+        status: std::sync::Arc::default(),
     }
 }
 
@@ -155,7 +155,7 @@ pub fn order_does_not_matter(random: &mut Random) {
     }
     for (name, allocation) in world.allocations.iter().rev() {
         let mut allocation = allocation.clone();
-        allocation.status.ips.reverse();
+        std::sync::Arc::make_mut(&mut allocation.status).ips.reverse();
         shuffled.allocations.insert(name.clone(), allocation);
     }
     shuffled.in_flight.reverse();
@@ -168,7 +168,9 @@ pub fn garbage_is_planned(random: &mut Random) {
     for allocation in universe.allocations.values_mut() {
         allocation.spec = parse::parse(&garbage_spec(random)).map(Arc::new);
         if random.percent(70) {
-            allocation.status = serde_json::from_value(garbage_status(random)).unwrap_or_default();
+            let status: crds::NetIPAllocationStatus =
+                serde_json::from_value(garbage_status(random)).unwrap_or_default();
+            allocation.status = status.into();
         }
         allocation.deleting = random.percent(20);
     }

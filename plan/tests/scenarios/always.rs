@@ -45,7 +45,7 @@ fn unclaimed(plan: &Plan, step: &Step) -> Option<String> {
     if !claimed {
         return Some(format!("always: {step:?} is not claimed in {status:?}"));
     }
-    let overclaimed = |status: &&NetIPAllocationStatus| {
+    let overclaimed = |status: &&std::sync::Arc<NetIPAllocationStatus>| {
         step.action != Action::Verify && spoilt(status).any(|status| step.is_claimed_in(&status))
     };
     let spoilt = status.filter(overclaimed);
@@ -196,13 +196,47 @@ fn not_final(scene: &mut Scene, plan: &Plan) -> Vec<String> {
     let until = plan.wake_at.map_or(now.plus_seconds(86_400), |at| at.plus_millis(-1));
     let again = plan::plan(&scene.world, now);
     let later = plan::plan(&scene.world, until);
+    let forgetful = not_from_memory(scene, &again, now);
     scene.world = world;
     scene.now = now;
     let changes = [
         ("the status changes again without a cause", lines(plan), lines(&again)),
         ("something changes before the time to wake", all_lines(&again), all_lines(&later)),
     ];
-    changes.into_iter().filter_map(|(what, before, after)| changed(what, &before, &after)).collect()
+    let changes = changes.into_iter().filter_map(|(what, before, after)| changed(what, &before, &after));
+    changes.chain(forgetful).collect()
+}
+
+/// A status that is right already is given back as it is; one that lost its words gets the same words again. So
+/// what is said comes from the world, not from what was said before.
+fn not_from_memory(scene: &mut Scene, plan: &Plan, now: plan::Time) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut right = Vec::new();
+    for (name, allocation) in &mut scene.world.allocations {
+        let Some(status) = plan.statuses.get(name).filter(|_| allocation.spec.is_ok()) else { continue };
+        let same = std::sync::Arc::ptr_eq(&allocation.status, status);
+        if same != (allocation.status == *status) {
+            wrong.push(format!("always: {name}: the same status is made anew, or another one is not"));
+        }
+        if same {
+            right.push((name.clone(), status.clone()));
+            let status = std::sync::Arc::make_mut(&mut allocation.status);
+            status.refusals.clear();
+            (status.reserved, status.attached, status.unattached) = (-1, -1, -1);
+            status.ips.iter_mut().for_each(|ip| ip.message = None);
+            status.conditions.iter_mut().for_each(|condition| condition.message.clear());
+        }
+    }
+    let again = plan::plan(&scene.world, now);
+    for (name, status) in right {
+        if again.statuses.get(&name) != Some(&status) {
+            wrong.push(format!(
+                "always: {name}: {status:?} is right, and so is {:?}",
+                again.statuses.get(&name)
+            ));
+        }
+    }
+    wrong
 }
 
 fn changed(what: &str, before: &[String], after: &[String]) -> Option<String> {

@@ -319,7 +319,7 @@ impl Fact {
                     .then(|| format!("- wake after {expected:?} ms\n+ wake after {found:?} ms"))
             }
             Self::History(words) => {
-                let moves: Vec<String> = plan.statuses.values().flat_map(history).collect();
+                let moves: Vec<String> = plan.statuses.values().flat_map(|status| history(status)).collect();
                 let words = words.join(" ");
                 (!moves.contains(&words)).then(|| format!("- history {words}\n+ history {moves:?}"))
             }
@@ -345,7 +345,9 @@ impl Fact {
             }
             Self::Counts(reserved, attached, unattached) => {
                 let expected = [*reserved, *attached, *unattached];
-                let sum = |of: fn(&NetIPAllocationStatus) -> i32| plan.statuses.values().map(of).sum();
+                let sum = |of: fn(&NetIPAllocationStatus) -> i32| {
+                    plan.statuses.values().map(|status| of(status)).sum()
+                };
                 let found: [i32; 3] = [sum(|s| s.reserved), sum(|s| s.attached), sum(|s| s.unattached)];
                 (found != expected).then(|| format!("- counts {expected:?}\n+ counts {found:?}"))
             }

@@ -87,7 +87,7 @@ fn crash(scene: &mut Scene) {
 
 fn forget(scene: &mut Scene) {
     for allocation in scene.world.allocations.values_mut() {
-        allocation.status = crds::NetIPAllocationStatus::default();
+        allocation.status = std::sync::Arc::default();
     }
 }
 

@@ -4,7 +4,7 @@ use crate::notation::{Line, Words};
 use crate::vocabulary::{
     attached, class, default_id, free, mark, names, node_word, reason, spec_word, toleration, workload_key,
 };
-use crds::{IpStatus, NetIPAllocationStatus, WorkloadKind};
+use crds::{IpStatus, WorkloadKind};
 use plan::{
     AddressView, Allocation, Failure, InFlight, InstanceView, LastEviction, LastWrite, Node, Pod, Reason,
     RefusedEviction, Seen, Time, Workload, WorkloadKey, World, WriteKind,
@@ -137,7 +137,7 @@ impl Scene {
             deleting: false,
             has_finalizer: true,
             spec: Err(Vec::new()),
-            status: NetIPAllocationStatus::default(),
+            status: std::sync::Arc::default(),
         });
         while let Some(word) = words.next() {
             match word {
@@ -168,8 +168,11 @@ impl Scene {
         let provider_id = self.provider_id(node);
         let allocation = self.world.allocations.get_mut(name);
         let allocation = allocation.ok_or_else(|| format!("there is no allocation {name} yet"))?;
-        allocation.status.ips.push(IpStatus {
-            address: address.to_string(),
+        let address = address.to_string();
+        let ips = &mut Arc::make_mut(&mut allocation.status).ips;
+        ips.retain(|ip| ip.address != address);
+        ips.push(IpStatus {
+            address,
             state: "Attached".to_owned(),
             node: Some(node.to_owned()),
             provider_id: Some(provider_id),
@@ -221,7 +224,7 @@ impl Scene {
             self.remember(allocation, address, name, self.now.plus_seconds(-3600))?;
             // The node is not in the world while its line is read, so its ID is put in here.
             let status = self.world.allocations.get_mut(allocation).map(|found| &mut found.status);
-            if let Some(entry) = status.and_then(|status| status.ips.last_mut()) {
+            if let Some(entry) = status.and_then(|status| Arc::make_mut(status).ips.last_mut()) {
                 entry.provider_id = Some(id);
             }
         }
