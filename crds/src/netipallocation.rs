@@ -167,7 +167,7 @@ pub struct DeploymentRef {
 }
 
 /// Requirements on a node, all of which must hold. A term without any matches no node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
 pub struct NodeSelectorTerm {
@@ -182,7 +182,7 @@ pub struct NodeSelectorTerm {
 }
 
 /// One requirement: a key, an operator and the values it is compared with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
 pub struct NodeSelectorRequirement {
@@ -199,7 +199,7 @@ pub struct NodeSelectorRequirement {
 }
 
 /// Operators of core/v1 node selectors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 #[allow(missing_docs)]
 pub enum SelectorOperator {

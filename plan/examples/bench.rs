@@ -7,6 +7,7 @@
 //! work, and not the share of memory that is in the processor's caches. A small cluster's controller plans
 //! every few seconds and finds them cold, too. The last column is one world planned again and again.
 
+use crds::{NodeSelectorRequirement, NodeSelectorTerm, SelectorOperator};
 use plan::parse::parse;
 use plan::{
     AddressView, Allocation, Failure, FailureClass, InstanceView, Node, Plan, Pod, Reason, Seen, Time,
@@ -110,6 +111,20 @@ fn troubles() {
             node.ready = false;
         }
     });
+    let selector: Situation = ("a selector of 32 terms x 32 x 64 values", |world| {
+        let requirement = |number: usize| NodeSelectorRequirement {
+            key: format!("example.com/label-{}", number % 12),
+            operator: SelectorOperator::NotIn,
+            values: (0..64).map(|value| format!("value-{}", (number * 64 + value) % LARGEST)).collect(),
+        };
+        let term = |number: usize| NodeSelectorTerm {
+            match_expressions: (0..32).map(|n| requirement(number * 32 + n)).collect(),
+            match_fields: Vec::new(),
+        };
+        if let Some(Ok(spec)) = world.allocations.values_mut().next().map(|object| &mut object.spec) {
+            Arc::make_mut(spec).terms = (0..32).map(term).collect();
+        }
+    });
     let crowd = || {
         let mut world = wide_world(false);
         for number in 0..1_000 {
@@ -137,9 +152,14 @@ fn troubles() {
     );
     let free = wide_world(true);
     let held = wide_world(false);
-    for ((name, change), base) in
-        [(everywhere, &free), (somewhere, &free), (foreign, &free), (unlisted, &held), (lost, &held)]
-    {
+    for ((name, change), base) in [
+        (everywhere, &free),
+        (somewhere, &free),
+        (foreign, &free),
+        (unlisted, &held),
+        (lost, &held),
+        (selector, &held),
+    ] {
         let mut with = base.clone();
         change(&mut with);
         let [without, with] = measure(&[std::slice::from_ref(base), std::slice::from_ref(&with)]);

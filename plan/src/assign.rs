@@ -1,6 +1,7 @@
 //! Which address goes to which node: sticky, as many as possible, the most important first.
 
-use crate::index::{Claim, Index, zone_of_instance};
+use crate::index::{Claim, Index};
+use crate::nodes::zone_of_instance;
 use crate::slot::{Slot, State};
 use crate::tally::{NodesInTheWay, Tally};
 use crate::{AddressView, Failure, FailureClass, Reason, Time, World, WriteKind};

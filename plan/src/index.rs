@@ -1,32 +1,16 @@
 //! The world, indexed once per plan so that every later question is cheap.
 
+use crate::nodes::{Machines, NodeEntry, UNREAD, entry, machines, one_node_per_machine};
 use crate::parse::Spec;
-use crate::select::{self, Tolerated};
-use crate::{Allocation, InstanceView, Node, Pod, Reason, Time, WorkloadKey, World, marks};
-use crds::{CloudProvider, IpStatus, WorkloadKind};
-use rustc_hash::{FxHashMap, FxHashSet};
+use crate::pools::{Pool, Pools, not_in_pool};
+use crate::select::Tolerated;
+use crate::{Allocation, InstanceView, Node, Pod, Reason, Time, WorkloadKey, World};
+use crds::{IpStatus, WorkloadKind};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// A node and what holds for it whatever allocation asks. It is looked at once: nodes of a large cluster do
-/// not fit into the processor's caches, these entries do.
-#[allow(clippy::struct_excessive_bools)] // what is asked of a node, at hand
-pub struct NodeEntry<'w> {
-    pub name: &'w str,
-    pub node: &'w Node,
-    pub zone: &'w str,
-    pub cloud: Option<CloudProvider>,
-    pub ready: bool,
-    /// It is no newcomer: one that starts is NotReady for a while, which says nothing of the others.
-    pub settled: bool,
-    pub tainted: bool,
-    /// It has any of our marks.
-    pub marked: bool,
-    /// Why it can take no address at all, if it can't.
-    pub unfit: Option<Reason>,
-}
 
 /// An allocation with a valid spec.
 pub struct Claim<'w> {
@@ -37,21 +21,6 @@ pub struct Claim<'w> {
     pub pool: Rc<Pool>,
     /// Why nobody can say where the pods of its workload are, if nobody can.
     pub unlisted: Option<&'w str>,
-}
-
-/// Nodes that match selector, terms, cloud, region and zones.
-pub struct Pool {
-    /// Allocations that select alike have the same.
-    pub number: usize,
-    /// In order of their names.
-    pub nodes: Vec<usize>,
-    /// Some of them have taints, so that tolerations matter.
-    pub tainted: bool,
-    /// How many of them are no newcomers, and how many of those are NotReady.
-    pub settled: usize,
-    pub settled_not_ready: usize,
-    /// When the next newcomer is one no longer.
-    pub next_settles: Option<Time>,
 }
 
 impl Claim<'_> {
@@ -125,7 +94,7 @@ impl<'w> Index<'w> {
             .iter()
             .enumerate()
             .map(|(number, (name, node))| {
-                pools.add(number, node);
+                pools.add(number, name, node);
                 by_name.insert(name, number);
                 let (entry, others) = entry(world, now, &mut machines, number, name, node);
                 shared.extend(others.map(|_| number));
@@ -214,7 +183,7 @@ impl<'w> Index<'w> {
         if claim.has_in_pool(node) {
             self.refusal_in_pool(claim, node)
         } else {
-            Some(not_in_pool(claim.spec, &self.nodes[node]))
+            Some(not_in_pool(claim.spec, &claim.pool, node, &self.nodes[node]))
         }
     }
 
@@ -234,118 +203,6 @@ fn records(world: &World) -> Vec<(IpAddr, &IpStatus)> {
         named.filter_map(|record| Some((record.address.parse().ok()?, record))).collect();
     records.sort_by_key(|(address, _)| *address);
     records
-}
-
-/// An instance, as far as the cloud or a node tells of it.
-struct Machine<'w> {
-    view: &'w InstanceView,
-    node: Option<usize>,
-}
-
-/// Of an instance that nobody has read.
-static UNREAD: InstanceView = InstanceView::Unknown { message: String::new() };
-
-/// Instances by provider ID.
-type Machines<'w> = FxHashMap<&'w str, Machine<'w>>;
-
-fn machines(world: &World) -> Machines<'_> {
-    let mut machines = Machines::default();
-    machines.reserve(world.instances.len().max(world.nodes.len()));
-    let read =
-        world.instances.iter().map(|(id, seen)| (id.as_str(), Machine { view: &seen.view, node: None }));
-    machines.extend(read);
-    machines
-}
-
-/// The node's entry, and another node of the same machine, if there is one.
-fn entry<'w>(
-    world: &'w World,
-    now: Time,
-    machines: &mut Machines<'w>,
-    number: usize,
-    name: &'w str,
-    node: &'w Node,
-) -> (NodeEntry<'w>, Option<usize>) {
-    let unread = Machine { view: &UNREAD, node: None };
-    let machine = machines.entry(&node.provider_id).or_insert(unread);
-    let other = machine.node;
-    if other.is_none() && !node.provider_id.is_empty() {
-        machine.node = Some(number);
-    }
-    let entry = NodeEntry { unfit: unfit(world, name, node, machine.view), ..NodeEntry::new(name, node) };
-    (NodeEntry { settled: settles_at(world, &entry) <= now, ..entry }, other)
-}
-
-fn settles_at(world: &World, entry: &NodeEntry<'_>) -> Time {
-    entry.node.created.plus_seconds(world.newcomer_seconds)
-}
-
-/// A machine that registered again under another name leaves its old Node object behind. The one that works
-/// counts; then the one that is marked or on record, so that the choice holds; then the first by name. The
-/// others can hold nothing.
-fn one_node_per_machine(
-    world: &World,
-    machines: &mut Machines<'_>,
-    nodes: &mut [NodeEntry<'_>],
-    shared: &[usize],
-) {
-    if shared.is_empty() {
-        return;
-    }
-    let records = world.allocations.values().flat_map(|allocation| &allocation.status.ips);
-    let named = |ip: &IpStatus| [ip.node.clone(), ip.operation.as_ref().and_then(|o| o.from.clone())];
-    let on_record: FxHashSet<String> = records.flat_map(named).flatten().collect();
-    for number in shared.iter().copied() {
-        let Some(machine) = machines.get_mut(nodes[number].node.provider_id.as_str()) else { continue };
-        let Some(first) = machine.node else { continue };
-        let rank = |number: usize| {
-            let entry = &nodes[number];
-            (entry.ready && !entry.node.deleting, entry.marked, on_record.contains(entry.name))
-        };
-        let (counts, other) = if rank(number) > rank(first) { (number, first) } else { (first, number) };
-        machine.node = Some(counts);
-        nodes[other].unfit = Some(Reason::SameInstance);
-    }
-}
-
-impl<'w> NodeEntry<'w> {
-    /// What the node itself tells.
-    fn new(name: &'w str, node: &'w Node) -> Self {
-        Self {
-            name,
-            node,
-            zone: node.labels.zone(),
-            cloud: cloud_of(&node.provider_id),
-            ready: node.ready,
-            settled: true,
-            tainted: !node.taints.is_empty(),
-            marked: marks::has_marks(node),
-            unfit: None,
-        }
-    }
-}
-
-fn unfit(world: &World, name: &str, node: &Node, instance: &InstanceView) -> Option<Reason> {
-    if node.deleting {
-        Some(Reason::NodeLost)
-    } else if select::out_of_service(node) {
-        Some(Reason::NodeOutOfService)
-    } else if !node.ready {
-        Some(Reason::NotReady)
-    } else if select::scaled_down(node) {
-        Some(Reason::NodeScaledDown)
-    } else if node.unschedulable {
-        Some(Reason::Cordoned)
-    } else if world.own_node.as_deref() == Some(name) {
-        Some(Reason::OwnNode)
-    } else {
-        match instance {
-            InstanceView::Running { refuses } => refuses.as_ref().map(|(reason, _)| *reason),
-            InstanceView::Stopped | InstanceView::NotFound => Some(Reason::InstanceStopped),
-            // What its interface holds has to be read before the first write.
-            InstanceView::Unknown { .. } => Some(Reason::CloudUnknown),
-        }
-    }
 }
 
 fn valid_specs(world: &World) -> impl Iterator<Item = (&str, &Allocation, &Spec)> {
@@ -377,120 +234,12 @@ fn tolerated<'w>(world: &'w World, spec: &'w Spec) -> Tolerated<'w> {
     }
 }
 
-/// The pools of all allocations. Allocations that select alike share one; selectors are answered from
-/// lists of nodes by label, made for the labels that selectors use.
-struct Pools<'w> {
-    world: &'w World,
-    /// The first label of every selector.
-    keys: Vec<&'w str>,
-    by_label: FxHashMap<(&'w str, &'w str), Vec<usize>>,
-    made: FxHashMap<String, Rc<Pool>>,
-}
-
-impl<'w> Pools<'w> {
-    fn new(world: &'w World) -> Self {
-        let firsts = valid_specs(world).filter_map(|(.., spec)| spec.node_selector.keys().next());
-        let mut keys: Vec<&str> = firsts.map(String::as_str).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        Self { world, keys, by_label: FxHashMap::default(), made: FxHashMap::default() }
-    }
-
-    /// Takes note of a node's labels; every node comes before the first pool is asked for.
-    fn add(&mut self, number: usize, node: &'w Node) {
-        for key in &self.keys {
-            if let Some(value) = node.labels.get(key) {
-                self.by_label.entry((*key, value)).or_default().push(number);
-            }
-        }
-    }
-
-    fn of(&mut self, spec: &Spec, all: &[NodeEntry<'w>]) -> Rc<Pool> {
-        let key =
-            format!("{:?}", (&spec.node_selector, &spec.terms, spec.provider, &spec.region, &spec.zones));
-        if let Some(pool) = self.made.get(&key) {
-            return pool.clone();
-        }
-        // The list by label is made by the first one.
-        let fits = |i: &usize| in_place(spec, &all[*i]) && selected_but_first(spec, &all[*i]);
-        let nodes: Vec<usize> = match spec.node_selector.first_key_value() {
-            Some((key, value)) => {
-                let listed = self.by_label.get(&(key.as_str(), value.as_str()));
-                listed.into_iter().flatten().copied().filter(|i| fits(i)).collect()
-            }
-            None => (0..all.len()).filter(fits).collect(),
-        };
-        let settled = || nodes.iter().map(|i| &all[*i]).filter(|entry| entry.settled);
-        let pool = Rc::new(Pool {
-            number: self.made.len(),
-            tainted: nodes.iter().any(|i| all[*i].tainted),
-            settled: settled().count(),
-            settled_not_ready: settled().filter(|entry| !entry.ready).count(),
-            next_settles: nodes
-                .iter()
-                .map(|i| &all[*i])
-                .filter(|entry| !entry.settled)
-                .map(|entry| settles_at(self.world, entry))
-                .min(),
-            nodes,
-        });
-        self.made.insert(key, pool.clone());
-        pool
-    }
-}
-
-fn selected(spec: &Spec, entry: &NodeEntry) -> bool {
-    let first = spec.node_selector.first_key_value();
-    first.is_none_or(|(key, value)| entry.node.labels.get(key) == Some(value))
-        && selected_but_first(spec, entry)
-}
-
-fn selected_but_first(spec: &Spec, entry: &NodeEntry) -> bool {
-    spec.node_selector.iter().skip(1).all(|(key, value)| entry.node.labels.get(key) == Some(value))
-        && (spec.terms.is_empty() || select::matches_any_term(&spec.terms, entry.name, entry.node))
-}
-
-fn in_place(spec: &Spec, entry: &NodeEntry) -> bool {
-    entry.cloud == Some(spec.provider)
-        && spec.region.as_ref().is_none_or(|region| entry.node.labels.region() == Some(region))
-        && (spec.zones.is_empty() || spec.zones.iter().any(|zone| zone == entry.zone))
-}
-
-fn cloud_of(provider_id: &str) -> Option<CloudProvider> {
-    match provider_id.split_once("://")?.0 {
-        "gce" => Some(CloudProvider::Gcp),
-        "aws" => Some(CloudProvider::Aws),
-        "azure" => Some(CloudProvider::Azure),
-        _ => None,
-    }
-}
-
-/// Why a node is in nobody's pool.
-pub fn not_in_pool(spec: &Spec, entry: &NodeEntry) -> Reason {
-    if !selected(spec, entry) {
-        Reason::NodeNotSelected
-    } else if entry.cloud != Some(spec.provider) {
-        Reason::OtherCloud
-    } else {
-        Reason::OutsideZones
-    }
-}
-
-/// The zone in a provider ID, where the cloud writes it there.
-pub fn zone_of_instance(provider_id: &str) -> &str {
-    let mut parts = provider_id.split('/');
-    match parts.next() {
-        Some("gce:" | "aws:") => parts.nth(2).unwrap_or_default(),
-        _ => "",
-    }
-}
-
 /// The valid allocations that select alike, by name, and the nodes that they select: selector, cloud,
 /// region and zones; whether a node can take an address is another question.
 pub fn pools(world: &World) -> Vec<(Vec<&str>, Vec<&Node>)> {
     let nodes: Vec<NodeEntry> = world.nodes.iter().map(|(name, node)| NodeEntry::new(name, node)).collect();
     let mut pools = Pools::new(world);
-    nodes.iter().enumerate().for_each(|(number, entry)| pools.add(number, entry.node));
+    nodes.iter().enumerate().for_each(|(number, entry)| pools.add(number, entry.name, entry.node));
     let mut grouped: BTreeMap<usize, (Vec<&str>, Vec<&Node>)> = BTreeMap::new();
     for claim in claims(world, &nodes, pools) {
         let group = grouped.entry(claim.pool.number);

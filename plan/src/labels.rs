@@ -23,6 +23,11 @@ impl Labels {
         self.all.get(key).map(String::as_str)
     }
 
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.all.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// Sets a label.
     pub fn insert(&mut self, key: impl Into<String>, value: impl Into<String>) {
         let key = key.into();

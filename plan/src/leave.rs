@@ -1,7 +1,8 @@
 //! When an address leaves its node.
 
-use crate::index::{Claim, Index, not_in_pool};
+use crate::index::{Claim, Index};
 use crate::notice::Notices;
+use crate::pools::not_in_pool;
 use crate::slot::{Slot, State};
 use crate::{InstanceView, Notice, Reason, Time, select};
 
@@ -150,7 +151,7 @@ fn by_choice(
     if second {
         leave(Reason::SecondAddress)
     } else if !claim.has_in_pool(number) {
-        leave(not_in_pool(claim.spec, entry))
+        leave(not_in_pool(claim.spec, &claim.pool, number, entry))
     } else if claim.tolerated.drives_off(entry.node).is_some() {
         leave(Reason::NodeTainted)
     } else if entry.node.unschedulable || select::scaled_down(entry.node) {

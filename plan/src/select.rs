@@ -1,11 +1,12 @@
 //! Node selectors and tolerations, as Kubernetes reads them.
 
 use crate::{Node, Taint};
-use crds::{
-    NodeSelectorRequirement, NodeSelectorTerm, SelectorOperator, TaintEffect, Toleration, TolerationOperator,
-};
+#[cfg(test)]
+use crds::NodeSelectorTerm;
+use crds::{NodeSelectorRequirement, SelectorOperator, TaintEffect, Toleration, TolerationOperator};
 
 /// Whether a node matches one of the terms. An empty term matches nothing.
+#[cfg(test)]
 pub fn matches_any_term(terms: &[NodeSelectorTerm], name: &str, node: &Node) -> bool {
     terms.iter().any(|term| {
         let empty = term.match_expressions.is_empty() && term.match_fields.is_empty();
@@ -15,7 +16,8 @@ pub fn matches_any_term(terms: &[NodeSelectorTerm], name: &str, node: &Node) -> 
     })
 }
 
-fn satisfies(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+/// Whether the value of a label, or its absence, is what is required.
+pub fn satisfies(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let listed = |value: &str| requirement.values.iter().any(|v| v == value);
     let compared = |check: fn(i64, i64) -> bool| {
         let limit = requirement.values.first().and_then(|v| v.parse().ok());
