@@ -401,7 +401,7 @@ impl Controller {
         let idle = self.offers.ended(target);
         let done = matches!(written, Written::Done);
         let refused = self.writes.ended(target.clone(), written, Instant::now());
-        if let Target::Pod(uid) = target {
+        if let Target::Pod { uid, .. } = target {
             self.eviction_ended(uid, written, refused);
         }
         if idle && done && !self.state.reshaped { Due::Permits } else { Due::Plan }

@@ -30,8 +30,8 @@ pub enum Target {
     Allocation(String),
     /// Labels and annotation of a node.
     Node(String),
-    /// A pod by UID.
-    Pod(String),
+    /// A pod by UID, and where it is.
+    Pod { namespace: String, uid: String },
     /// A DaemonSet's template.
     Template(WorkloadKey),
 }
@@ -45,8 +45,17 @@ impl Target {
         match self {
             Self::Allocation(_) => "allocation",
             Self::Node(_) => "node",
-            Self::Pod(_) => "pod",
+            Self::Pod { .. } => "pod",
             Self::Template(_) => "template",
+        }
+    }
+
+    /// The namespace that it is in, if it is in one: somebody else's.
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::Allocation(_) | Self::Node(_) => None,
+            Self::Pod { namespace, .. } => Some(namespace),
+            Self::Template(workload) => Some(&workload.namespace),
         }
     }
 }
@@ -241,7 +250,7 @@ async fn disown(api: &Api<DynamicObject>, mut object: DynamicObject) -> kube::Re
 
 fn outcome(target: &Target, error: &kube::Error, retry_after: &RetryAfter) -> Written {
     let kube::Error::Api(status) = error else { return Written::Failed(watch::explain(error)) };
-    let is_pod = matches!(target, Target::Pod(_));
+    let is_pod = matches!(target, Target::Pod { .. });
     match status.code {
         404 | 409 => Written::Conflict,
         422 if is_failed_test(status) => Written::Conflict,
@@ -271,7 +280,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Whether it is the API server that has enough of us: it answers so before it looks at what is written.
 fn is_everybodys(target: &Target, status: &Status) -> bool {
-    let of_one = matches!(target, Target::Pod(_) | Target::Template(_));
+    let of_one = target.namespace().is_some();
     !of_one || status.message.contains("Too many requests")
 }
 
@@ -331,7 +340,7 @@ mod tests {
     }
 
     fn pod() -> Target {
-        Target::Pod("1".to_owned())
+        Target::Pod { namespace: "web".to_owned(), uid: "1".to_owned() }
     }
 
     #[test]
