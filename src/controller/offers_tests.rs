@@ -1,7 +1,6 @@
 //! Which of a plan's writes come first.
 
 use super::super::followers::Followers;
-use super::super::lean;
 use super::super::watch::Change;
 use super::*;
 use plan::{AddressView, InstanceView, Node, Notice, Pod, Seen, Time, Workload, World};

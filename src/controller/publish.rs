@@ -4,7 +4,7 @@ use super::events::{self, Teller};
 use super::lean;
 use super::stories::Stories;
 use super::throttle::RetryAfter;
-use super::{Message, watch};
+use super::{Message, bugs, watch};
 use crate::leader::LeaderToken;
 use crds::{
     ANNOTATION_RESERVED_IP, FIELD_MANAGER, FINALIZER, LABEL_ALLOCATION, LABEL_READY, NetIPAllocationStatus,
@@ -98,13 +98,15 @@ impl Writer {
     pub async fn run<F: Future<Output = kube::Result<Option<Answer>>>>(self, target: Target, write: F) {
         let mut answer = None;
         let written = if self.token.may_write() {
-            match tokio::time::timeout(self.timeout, write).await {
-                Ok(Ok(object)) => {
+            let write = tokio::time::timeout(self.timeout, write);
+            match bugs::caught(format!("{target:?}"), write).await {
+                Ok(Ok(Ok(object))) => {
                     answer = object;
                     Written::Done
                 }
-                Ok(Err(error)) => outcome(&target, &error, &self.retry_after),
-                Err(_) => Written::Failed("the API server did not answer in time".to_owned()),
+                Ok(Ok(Err(error))) => outcome(&target, &error, &self.retry_after),
+                Ok(Err(_)) => Written::Failed("the API server did not answer in time".to_owned()),
+                Err(bug) => Written::Failed(bug),
             }
         } else {
             Written::Failed("the lease is in doubt".to_owned())

@@ -5,6 +5,9 @@
 //! nothing is taken from any node until it was asked again and granted. What no permission decides, such as an
 //! organisation policy, cannot be asked for: then only one node is tried in a long while, never the same one
 //! soon, and as long as no attach of ours is known to have worked in this project, one at a time.
+//!
+//! A permission on instances may be denied on one of them alone. So its refusal closes that node, and the project
+//! once a second node was refused.
 
 use super::model::Place;
 use crate::{Class, Error};
@@ -98,12 +101,9 @@ impl Room {
         self.memory().works = true;
     }
 
-    /// An attach worked: whatever was refused before is allowed now.
-    pub fn attached(&self) {
-        let mut memory = self.memory();
-        memory.works = true;
-        memory.unforeseen = None;
-        memory.nodes.clear();
+    /// An attach worked.
+    pub fn attached(&self, place: &Place) {
+        self.memory().attached(place);
     }
 
     /// An attach failed; `asked` if everything that can be asked for had been granted right before.
@@ -142,11 +142,24 @@ impl Memory {
         }
     }
 
+    /// Whatever was refused in the whole project is allowed now. What was denied on another node alone may still be.
+    fn attached(&mut self, place: &Place) {
+        self.works = true;
+        if self.unforeseen.take().is_some() {
+            self.nodes.clear();
+        }
+        self.nodes.retain(|other, (_, error)| other != place && error.class == Class::Denied);
+    }
+
     fn failed(&mut self, place: &Place, error: &Error, asked: bool, now: Instant) {
         if !matches!(error.class, Class::Denied | Class::Permanent) {
             return;
         }
         let unforeseen = is_policy(error) || (asked && is_permission(error));
+        let denied = |(other, (until, error)): (&Place, &(Instant, Error))| {
+            other != place && *until > now && error.class == Class::Denied
+        };
+        let of_node = is_on_instance(error) && !self.nodes.iter().any(denied);
         if unforeseen || error.class == Class::Permanent {
             self.nodes.retain(|_, (until, _)| *until > now);
             self.nodes.insert(place.clone(), (now + NODE_PAUSE, error.clone()));
@@ -156,7 +169,7 @@ impl Memory {
         }
         self.works = false;
         self.granted.clear();
-        if unforeseen {
+        if unforeseen && !of_node {
             let in_a_row = self.unforeseen.as_ref().map_or(0, |before| before.in_a_row + 1);
             let until = now + pause(in_a_row);
             self.unforeseen = Some(Unforeseen { until, in_a_row, error: error.clone() });
@@ -172,6 +185,11 @@ fn pause(in_a_row: u32) -> Duration {
 fn is_policy(error: &Error) -> bool {
     error.class == Class::Denied
         && (error.message.contains("constraints/") || error.message.contains("CONDITION_NOT_MET"))
+}
+
+/// A permission on the instance itself, which may be denied on one and granted on others.
+fn is_on_instance(error: &Error) -> bool {
+    is_permission(error) && !is_policy(error) && error.message.contains("compute.instances.")
 }
 
 /// A permission, and not credentials that are missing or no good: those say nothing about what is granted.
@@ -200,6 +218,13 @@ mod tests {
 
     fn permission() -> Error {
         Error::new(Class::Denied, "GCP 403: Required 'compute.addresses.use' permission")
+    }
+
+    fn on_instance() -> Error {
+        Error::new(
+            Class::Denied,
+            "GCP 403: Required 'compute.instances.addAccessConfig' permission for 'node'",
+        )
     }
 
     fn minutes(n: u64) -> Duration {
@@ -249,6 +274,43 @@ mod tests {
             }
             assert_eq!(tried, [0, 10, 30, 70], "one node each, ever more slowly");
         }
+    }
+
+    /// A deny policy on one instance.
+    #[test]
+    fn a_permission_that_is_denied_on_one_node_closes_that_node() {
+        let now = Instant::now();
+        let mut memory = Memory::default();
+        attempt(&mut memory, 1, now, &on_instance()).unwrap();
+        assert!(memory.is_to_be_asked(&node(1), SUBNET, now).is_err(), "it is left alone");
+        assert!(
+            memory.is_to_be_asked(&node(2), SUBNET, now).unwrap(),
+            "the others are asked about, and tried"
+        );
+        memory.attached(&node(2));
+        assert!(
+            memory.is_to_be_asked(&node(1), SUBNET, now + minutes(1)).is_err(),
+            "that says nothing of it"
+        );
+        memory.attached(&node(1));
+        assert!(memory.is_to_be_asked(&node(1), SUBNET, now + minutes(1)).is_ok(), "this does");
+    }
+
+    #[test]
+    fn a_permission_that_is_denied_on_two_nodes_closes_the_project() {
+        let start = Instant::now();
+        let mut memory = Memory::default();
+        let mut tried = Vec::new();
+        for minute in 0..=120 {
+            for n in 1..=9 {
+                if attempt(&mut memory, n, start + minutes(minute), &on_instance()).is_ok() {
+                    tried.push((minute, n));
+                }
+            }
+        }
+        assert_eq!(tried, [(0, 1), (0, 2), (10, 3), (30, 4), (70, 1)]);
+        memory.attached(&node(9));
+        assert!(memory.nodes.is_empty() && memory.unforeseen.is_none(), "it is granted now");
     }
 
     #[test]
@@ -301,7 +363,7 @@ mod tests {
         drop(first);
         let third = room.permit(&node(2), SUBNET, deadline(), granted()).await.unwrap_err();
         assert_eq!(third.class, Class::Denied, "{third}");
-        room.attached();
+        room.attached(&node(1));
         let together = (
             room.permit(&node(1), SUBNET, deadline(), granted()).await,
             room.permit(&node(2), SUBNET, deadline(), granted()).await,

@@ -77,7 +77,7 @@ pub async fn attach(
     let config = config.set_network_tier(access_config::NetworkTier::from(tier));
     let error = match gcp.add(&place, config, names::request_id(&step, "attach"), call).await {
         Ok(()) => {
-            gcp.room.attached();
+            gcp.room.attached(&place);
             return Ok(());
         }
         Err(error) => error,
