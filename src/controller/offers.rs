@@ -36,7 +36,20 @@ impl Offer {
             Self::Template(change) => Target::Template(change.workload.clone()),
         }
     }
+
+    /// The namespace that it is written to; empty: none.
+    fn namespace(&self) -> &str {
+        match self {
+            Self::Finalizer(_) | Self::Marks(_) | Self::Status { .. } => "",
+            Self::Evict(eviction, _) => &eviction.namespace,
+            Self::Template(change) => &change.workload.namespace,
+        }
+    }
 }
+
+/// So many writes to one namespace wait for it; the next plan offers the others again. All that wait are looked at
+/// whenever a write has ended.
+const MOST_WAITING: usize = 64;
 
 /// What the last plan offered and found no permit for. It is dropped when the next plan is made; until then
 /// permits that are given back are used without one.
@@ -155,10 +168,17 @@ impl Controller {
     /// Uses the permits that there are for what the last plan wanted to write and no move waits for.
     pub(super) fn serve(&mut self) {
         let mut later = VecDeque::new();
+        let mut of_namespace: BTreeMap<String, usize> = BTreeMap::new();
         while let Some(offer) = self.offers.waiting.pop_front() {
             match self.send(&offer, Urgency::Idle) {
                 Permit::Granted | Permit::Busy => {}
-                Permit::Later => later.push_back(offer),
+                Permit::Later => {
+                    let waiting = of_namespace.entry(offer.namespace().to_owned()).or_default();
+                    *waiting += 1;
+                    if *waiting <= MOST_WAITING {
+                        later.push_back(offer);
+                    }
+                }
                 Permit::Full => {
                     later.push_back(offer);
                     break;
