@@ -396,16 +396,18 @@ impl<'i, 'w> Planner<'i, 'w> {
             if waits_for_pod && (self.index.live_pods(claim, node) > 0 || claim.unlisted.is_some()) {
                 return self.decide(number, Reason::WaitingForDaemonSetPod, "its pod is on its way out");
             }
-            if self.is_own_node(node) && !self.index.world.nobody_took_the_lease && claim.enforces() {
-                self.plan.yield_lease = true;
-                return self.decide(number, Reason::Moving, "another replica has to take over first");
-            }
         }
         let failure = failure_on(self.index.world, slot.address, provider_id);
         if let Some(at) = failure.map(retry_at).filter(|at| *at > self.index.now) {
             self.notices.wake(at);
             self.backs_off(number);
             return;
+        }
+        // What may not be tried now is no reason to give the lease up: nobody leads for a while then.
+        let own = node.is_some_and(|node| self.is_own_node(node));
+        if own && !self.index.world.nobody_took_the_lease && claim.enforces() {
+            self.plan.yield_lease = true;
+            return self.decide(number, Reason::Moving, "another replica has to take over first");
         }
         let from = Place {
             node: node.map(|n| self.index.nodes[n].name.to_owned()),

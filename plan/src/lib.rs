@@ -32,6 +32,7 @@ mod time;
 mod waiting;
 mod world;
 
+pub use assign::retry_at;
 pub use decide::plan;
 pub use explain::{Candidate, Explanation, explain};
 pub use index::pools;

@@ -1,8 +1,8 @@
 //! The cloud accounts: what to ask each for. When is up to their schedules.
 
-use super::Message;
 use super::clock::Clock;
 use super::reads::{Action, Outcome, Purpose, READ_TIMEOUT, Schedule};
+use super::{Message, bugs};
 use cloud::{Account, AddressState, Ask, Class, Cloud, Connect, InstanceState, Provider, Reading, Refusal};
 use crds::{CloudProvider, NetIPAllocationStatus};
 use plan::{AddressView, InstanceView, Reason, Seen, Time, World};
@@ -64,9 +64,14 @@ impl Accounts {
         Self { connect, readers, awaited, mailbox, clock, metrics, audited: Vec::new() }
     }
 
+    /// The account of an instance.
+    pub fn account_of(&self, provider_id: &str) -> Option<Account> {
+        self.connect.account_of(provider_id)
+    }
+
     /// The provider for an instance.
     pub fn provider_of(&self, provider_id: &str) -> Option<Arc<dyn Provider>> {
-        let account = self.connect.account_of(provider_id)?;
+        let account = self.account_of(provider_id)?;
         match self.readers.get(&account) {
             Some(reader) => Some(reader.provider.clone()),
             None => self.connect.open(&account).ok(),
@@ -346,15 +351,20 @@ impl Job {
         let deadline = began + READ_TIMEOUT;
         // Who does not keep to the deadline is not waited for: this account would never be read again.
         let read = self.provider.read(&self.ask, deadline);
-        let reading = tokio::time::timeout_at(deadline + Duration::from_secs(1), read).await;
-        let reading = reading.unwrap_or_else(|_| unanswered(&self.ask));
+        let read = tokio::time::timeout_at(deadline + Duration::from_secs(1), read);
+        let reading = match bugs::caught(&self.account, read).await {
+            Ok(Ok(reading)) => reading,
+            Ok(Err(_)) => untold(&self.ask, format!("no answer within {} s", READ_TIMEOUT.as_secs())),
+            Err(bug) => untold(&self.ask, bug),
+        };
         let read = Read { account: self.account, at, reading, purpose: self.purpose, began, ask: self.ask };
         let _ = mailbox.send(Message::Read(read)).await;
     }
 }
 
-fn unanswered(ask: &Ask) -> Reading {
-    let error = cloud::Error::new(Class::Transient, format!("no answer within {} s", READ_TIMEOUT.as_secs()));
+/// A reading that tells nothing.
+fn untold(ask: &Ask, message: String) -> Reading {
+    let error = cloud::Error::new(Class::Transient, message);
     Reading {
         addresses: ask.addresses.iter().map(|a| (*a, AddressState::Unknown(error.clone()))).collect(),
         instances: ask
@@ -370,12 +380,10 @@ fn unanswered(ask: &Ask) -> Reading {
 fn wanted(connect: &dyn Connect, world: &World) -> BTreeMap<Account, (Ask, Duration)> {
     let mut wanted: BTreeMap<Account, (Ask, Duration)> = BTreeMap::new();
     for (names, nodes) in plan::pools(world) {
-        let mut of_pool: BTreeSet<Account> = BTreeSet::new();
-        let mut instances: Vec<(Account, &str)> = Vec::new();
-        for node in &nodes {
+        let mut of_pool: BTreeMap<Account, BTreeSet<String>> = BTreeMap::new();
+        for node in nodes {
             if let Some(account) = connect.account_of(&node.provider_id) {
-                instances.push((account.clone(), &node.provider_id));
-                of_pool.insert(account);
+                of_pool.entry(account).or_default().insert(node.provider_id.clone());
             }
         }
         for name in names {
@@ -383,32 +391,20 @@ fn wanted(connect: &dyn Connect, world: &World) -> BTreeMap<Account, (Ask, Durat
                 add_allocation(connect, object, &of_pool, &mut wanted);
             }
         }
-        add_instances(instances, &mut wanted);
-    }
-    wanted
-}
-
-/// Once for a pool: this is what grows with the number of nodes.
-fn add_instances(instances: Vec<(Account, &str)>, wanted: &mut BTreeMap<Account, (Ask, Duration)>) {
-    #[cfg(test)]
-    INSERTED.with(|inserted| inserted.set(inserted.get() + instances.len()));
-    for (account, id) in instances {
-        if let Some((ask, _)) = wanted.get_mut(&account) {
-            ask.instances.insert(id.to_owned());
+        // Moved, and therefore once for a pool: this is what grows with the number of nodes.
+        for (account, mut instances) in of_pool {
+            if let Some((ask, _)) = wanted.get_mut(&account) {
+                ask.instances.append(&mut instances);
+            }
         }
     }
-}
-
-#[cfg(test)]
-std::thread_local! {
-    /// How many nodes were put into what to ask for.
-    static INSERTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    wanted
 }
 
 fn add_allocation(
     connect: &dyn Connect,
     object: &plan::Allocation,
-    of_pool: &BTreeSet<Account>,
+    of_pool: &BTreeMap<Account, BTreeSet<String>>,
     wanted: &mut BTreeMap<Account, (Ask, Duration)>,
 ) {
     let Ok(spec) = &object.spec else { return };
@@ -420,7 +416,7 @@ fn add_allocation(
     }
     let known: Vec<&str> = recorded.iter().copied().collect();
     let mut accounts = connect.accounts(cloud_of(spec.provider), &known, spec.region.as_deref());
-    accounts.extend(of_pool.iter().cloned());
+    accounts.extend(of_pool.keys().cloned());
     let interval = Duration::from_secs(u64::try_from(spec.reconcile_interval).unwrap_or(30));
     for account in accounts {
         let (ask, shortest) = wanted.entry(account).or_insert((Ask::default(), interval));
@@ -481,5 +477,6 @@ fn instance_view(state: InstanceState) -> InstanceView {
 }
 
 #[cfg(test)]
+#[allow(clippy::expect_used, clippy::panic)]
 #[path = "accounts_tests.rs"]
 mod tests;

@@ -1,7 +1,7 @@
 //! Calls to clouds that change something.
 
-use super::Message;
 use super::clock::Clock;
+use super::{Message, bugs};
 use crate::leader::LeaderToken;
 use cloud::{Call, Class, Provider};
 use plan::{Action, Failure, FailureClass, InFlight, LastWrite, Step, Time, World, WriteKind};
@@ -58,12 +58,12 @@ pub async fn carry_out(
 ) {
     let began = Instant::now();
     let deadline = began + STEP_TIMEOUT;
-    let result = timeout_at(deadline, perform(&step, &*provider, &token, deadline)).await;
-    let result = result.unwrap_or_else(|_| {
-        let provider_id = concerns(&step.action).map(|(id, _)| id).unwrap_or_default();
-        let error = cloud::Error::new(Class::Transient, format!("no answer within {STEP_TIMEOUT:?}"));
-        Err(failed(provider_id, error, true))
-    });
+    let performed = timeout_at(deadline, perform(&step, &*provider, &token, deadline));
+    let result = match bugs::caught(step.address, performed).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(lost(&step, format!("no answer within {STEP_TIMEOUT:?}"))),
+        Err(bug) => Err(lost(&step, bug)),
+    };
     log(&step, &result);
     let _ = mailbox
         .send(Message::StepEnded(Outcome { step, result, at: clock.now(), took: began.elapsed() }))
@@ -108,6 +108,12 @@ async fn perform(
                 .map_err(|error| failed(&from.provider_id, error, true))
         }
     }
+}
+
+/// Nobody knows how far a step came: as a write that may have happened, it is read back before anything else.
+fn lost(step: &Step, message: String) -> Failed {
+    let provider_id = concerns(&step.action).map(|(id, _)| id).unwrap_or_default();
+    failed(provider_id, cloud::Error::new(Class::Transient, message), true)
 }
 
 fn failed(provider_id: &str, error: cloud::Error, written: bool) -> Failed {
@@ -171,7 +177,8 @@ pub async fn restore(restoration: Restoration, provider: Arc<dyn Provider>, toke
         let deadline = Instant::now() + STEP_TIMEOUT;
         let key = format!("{operation}/restore/{attempt}");
         let call = Call { deadline, key: &key, may_write: &may_write };
-        match provider.restore(provider_id, ended, &call).await {
+        let restored = bugs::caught(provider_id, provider.restore(provider_id, ended, &call)).await;
+        match restored.unwrap_or_else(|bug| Err(cloud::Error::new(Class::Transient, bug))) {
             Ok(()) => return,
             Err(error) if error.class == Class::Fenced => return,
             Err(error) => {
@@ -182,3 +189,7 @@ pub async fn restore(restoration: Restoration, provider: Arc<dyn Provider>, toke
         }
     }
 }
+
+#[cfg(test)]
+#[path = "act_tests.rs"]
+mod tests;

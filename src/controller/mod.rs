@@ -7,6 +7,7 @@
 
 mod accounts;
 mod act;
+mod bugs;
 mod clock;
 mod events;
 mod followers;
@@ -131,8 +132,6 @@ pub struct Controller {
     /// It was given up for the sake of our own node.
     yielded: bool,
     handover: Handover,
-    /// Until when our own node may be left by our own hand.
-    own_node_until: Option<Instant>,
     pulse: watching::Sender<Pulse>,
     _watches: [Watching; 4],
 }
@@ -239,7 +238,6 @@ impl Controller {
             stopping: false,
             yielded: false,
             handover: Handover::default(),
-            own_node_until: None,
             pulse,
             settings,
         }
@@ -295,7 +293,8 @@ impl Controller {
         self.state.world.in_flight.is_empty() && !self.writes.any_under_way()
     }
 
-    /// A task that panicked is a bug of ours, and half of what it was to do may be done: begin anew.
+    /// Reads, steps and writes catch their own panics. A task that panicked all the same is one that everything
+    /// else needs: begin anew.
     fn reap(&mut self) -> Result<()> {
         while let Some(ended) = self.tasks.try_join_next() {
             ended.context("a task ended badly")?;
@@ -310,16 +309,11 @@ impl Controller {
             Standing::Standby => self.yielded = false,
             Standing::Lost => bail!("the lease is lost; another replica leads or will"),
             Standing::Leading { epoch, nobody_took_it } => {
-                let world = &mut self.state.world;
-                world.epoch = epoch;
-                world.nobody_took_the_lease = nobody_took_it;
-                world.last_write.clear();
-                world.failures.clear();
-                self.own_node_until = nobody_took_it.then(|| Instant::now() + self.settings.timings.lease);
+                turn::take_over(&mut self.state.world, epoch, nobody_took_it);
+                self.handover.leading(nobody_took_it, self.settings.timings.lease, Instant::now());
                 self.yielded = false;
-                self.handover = Handover::default();
                 self.offers = Offers::default();
-                self.accounts.forget(world);
+                self.accounts.forget(&mut self.state.world);
                 self.state.reshaped = true;
                 self.metrics.lease_transitions.with_label_values::<&str>(&[]).inc();
                 self.finish_restorations();
@@ -401,7 +395,7 @@ impl Controller {
         let idle = self.offers.ended(target);
         let done = matches!(written, Written::Done);
         let refused = self.writes.ended(target.clone(), written, Instant::now());
-        if let Target::Pod(uid) = target {
+        if let Target::Pod { uid, .. } = target {
             self.eviction_ended(uid, written, refused);
         }
         if idle && done && !self.state.reshaped { Due::Permits } else { Due::Plan }

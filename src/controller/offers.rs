@@ -1,11 +1,13 @@
 //! What a plan wants to be written to the API server, most urgent first, as far as there are permits.
 
 use super::publish::{Answer, Target, Writer};
+use super::state::State;
 use super::writes::{Permit, Urgency};
 use super::{Controller, Evicting};
 use crds::{NetIPAllocationStatus, Operation};
 use plan::{Eviction, FinalizerChange, NodeMarks, Plan, Reason, TemplateChange, WorkloadKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -29,11 +31,26 @@ impl Offer {
             Self::Finalizer(change) => Target::Allocation(change.allocation.clone()),
             Self::Marks(marks) => Target::Node(marks.node.clone()),
             Self::Status { name, .. } => Target::Allocation(name.clone()),
-            Self::Evict(eviction, _) => Target::Pod(eviction.uid.clone()),
+            Self::Evict(eviction, _) => {
+                Target::Pod { namespace: eviction.namespace.clone(), uid: eviction.uid.clone() }
+            }
             Self::Template(change) => Target::Template(change.workload.clone()),
         }
     }
+
+    /// The namespace that it is written to; empty: none.
+    fn namespace(&self) -> &str {
+        match self {
+            Self::Finalizer(_) | Self::Marks(_) | Self::Status { .. } => "",
+            Self::Evict(eviction, _) => &eviction.namespace,
+            Self::Template(change) => &change.workload.namespace,
+        }
+    }
 }
+
+/// So many writes to one namespace wait for it; the next plan offers the others again. All that wait are looked at
+/// whenever a write has ended.
+const MOST_WAITING: usize = 64;
 
 /// What the last plan offered and found no permit for. It is dropped when the next plan is made; until then
 /// permits that are given back are used without one.
@@ -61,83 +78,117 @@ impl Offers {
     }
 }
 
+/// The writes of a plan, in the order in which they are begun.
+#[derive(Default)]
+struct Sorted {
+    /// A move waits for these: claims, marks, and the finalizers that come before both.
+    urgent: Vec<Offer>,
+    /// Pods and templates, then what nobody waits for.
+    idle: VecDeque<Offer>,
+}
+
+impl Sorted {
+    /// Sorts what a plan wants to be written. An address that is awaited has not been read yet: nothing is said of
+    /// it until then.
+    fn new(plan: &mut Plan, state: &State, is_awaited: impl Fn(&IpAddr) -> bool) -> Self {
+        let moving = moving(plan);
+        let mut sorted = Self { urgent: Vec::new(), idle: pod_offers(plan, state).into() };
+        for change in std::mem::take(&mut plan.finalizers) {
+            let is_urgent = change.present && moving.contains(&change.allocation);
+            sorted.add(Offer::Finalizer(change), is_urgent);
+        }
+        sorted.urgent.extend(std::mem::take(&mut plan.labels).into_iter().map(Offer::Marks));
+        for (name, status) in &plan.statuses {
+            if let Some((offer, is_urgent)) = status_offer(state, name, status, &is_awaited) {
+                sorted.add(offer, is_urgent);
+            }
+        }
+        sorted
+    }
+
+    fn add(&mut self, offer: Offer, is_urgent: bool) {
+        if is_urgent { self.urgent.push(offer) } else { self.idle.push_back(offer) }
+    }
+}
+
+/// The status of an allocation, if it differs, and whether a move waits for it.
+fn status_offer(
+    state: &State,
+    name: &str,
+    status: &Arc<NetIPAllocationStatus>,
+    is_awaited: impl Fn(&IpAddr) -> bool,
+) -> Option<(Offer, bool)> {
+    let object = state.world.allocations.get(name)?;
+    // The planner gives back the very same where nothing is to be said.
+    if Arc::ptr_eq(&object.status, status) || object.status == *status {
+        return None;
+    }
+    let mut addresses = object.spec.iter().flat_map(|spec| &spec.addresses);
+    if addresses.any(is_awaited) {
+        return None;
+    }
+    let version = state.version(name)?.to_owned();
+    let is_urgent = operations(&object.status).ne(operations(status));
+    Some((Offer::Status { name: name.to_owned(), status: status.clone(), version }, is_urgent))
+}
+
+/// Evictions, deletions and templates; each eviction with the pods that its workload has now.
+fn pod_offers(plan: &mut Plan, state: &State) -> Vec<Offer> {
+    let world = &state.world;
+    let evictions = std::mem::take(&mut plan.evictions);
+    let mut pods: BTreeMap<_, BTreeSet<String>> =
+        evictions.iter().map(|eviction| (eviction.workload.clone(), BTreeSet::new())).collect();
+    if !pods.is_empty() {
+        for (uid, pod) in &world.pods {
+            if let Some(of_workload) = pods.get_mut(&*pod.workload) {
+                of_workload.insert(uid.clone());
+            }
+        }
+    }
+    let evictions = evictions.into_iter().map(|eviction| {
+        let pods = pods.get(&eviction.workload).cloned().unwrap_or_default();
+        Offer::Evict(eviction, pods)
+    });
+    // Of what is not listed nobody can say what is in its template.
+    let templates = std::mem::take(&mut plan.daemon_sets).into_iter();
+    let listed = templates.filter(|change| !world.unlisted.contains_key(&change.workload));
+    evictions.chain(listed.map(Offer::Template)).collect()
+}
+
 impl Controller {
     /// Begins the writes of a plan: claims, marks and finalizers of moves, then pods and templates, then what
     /// can wait.
     pub(super) fn offer(&mut self, plan: &mut Plan) {
-        let moving = moving(plan);
-        let (mut urgent, mut idle) = (Vec::new(), VecDeque::new());
-        for change in std::mem::take(&mut plan.finalizers) {
-            let is_urgent = change.present && moving.contains(&change.allocation);
-            let offer = Offer::Finalizer(change);
-            if is_urgent { urgent.push(offer) } else { idle.push_back(offer) }
-        }
-        urgent.extend(std::mem::take(&mut plan.labels).into_iter().map(Offer::Marks));
-        let mut statuses = VecDeque::new();
-        for (name, status) in &plan.statuses {
-            let Some((offer, is_urgent)) = self.status_offer(name, status) else { continue };
-            if is_urgent { urgent.push(offer) } else { statuses.push_back(offer) }
-        }
+        let Sorted { urgent, idle } = Sorted::new(plan, &self.state, |address| self.accounts.awaits(address));
         for offer in urgent {
             self.send(&offer, Urgency::Urgent);
         }
-        for offer in self.pod_offers(plan) {
-            self.send(&offer, Urgency::Idle);
-        }
-        idle.extend(statuses);
         self.offers.waiting = idle;
         self.serve();
     }
 
-    /// Uses the permits that there are for what the last plan wanted to write and nobody waits for.
+    /// Uses the permits that there are for what the last plan wanted to write and no move waits for.
     pub(super) fn serve(&mut self) {
+        let mut later = VecDeque::new();
+        let mut of_namespace: BTreeMap<String, usize> = BTreeMap::new();
         while let Some(offer) = self.offers.waiting.pop_front() {
-            if self.send(&offer, Urgency::Idle) == Permit::Full {
-                self.offers.waiting.push_front(offer);
-                return;
-            }
-        }
-    }
-
-    /// The status of an allocation, if it differs, and whether a move waits for it.
-    fn status_offer(&self, name: &str, status: &Arc<NetIPAllocationStatus>) -> Option<(Offer, bool)> {
-        let object = self.state.world.allocations.get(name)?;
-        // The planner gives back the very same where nothing is to be said.
-        if Arc::ptr_eq(&object.status, status) || object.status == *status {
-            return None;
-        }
-        let addresses = object.spec.iter().flat_map(|spec| &spec.addresses);
-        if addresses.into_iter().any(|address| self.accounts.awaits(address)) {
-            return None;
-        }
-        let version = self.state.version(name)?.to_owned();
-        let is_urgent = operations(&object.status).ne(operations(status));
-        Some((Offer::Status { name: name.to_owned(), status: status.clone(), version }, is_urgent))
-    }
-
-    /// Evictions, deletions and templates; each eviction with the pods that its workload has now.
-    fn pod_offers(&self, plan: &mut Plan) -> Vec<Offer> {
-        let world = &self.state.world;
-        let mut evictions = std::mem::take(&mut plan.evictions);
-        evictions
-            .retain(|eviction| eviction.cause != Reason::Misplaced || !self.is_evicting(&eviction.workload));
-        let mut pods: BTreeMap<_, BTreeSet<String>> =
-            evictions.iter().map(|eviction| (eviction.workload.clone(), BTreeSet::new())).collect();
-        if !pods.is_empty() {
-            for (uid, pod) in &world.pods {
-                if let Some(of_workload) = pods.get_mut(&*pod.workload) {
-                    of_workload.insert(uid.clone());
+            match self.send(&offer, Urgency::Idle) {
+                Permit::Granted | Permit::Busy => {}
+                Permit::Later => {
+                    let waiting = of_namespace.entry(offer.namespace().to_owned()).or_default();
+                    *waiting += 1;
+                    if *waiting <= MOST_WAITING {
+                        later.push_back(offer);
+                    }
+                }
+                Permit::Full => {
+                    later.push_back(offer);
+                    break;
                 }
             }
         }
-        let evictions = evictions.into_iter().map(|eviction| {
-            let pods = pods.get(&eviction.workload).cloned().unwrap_or_default();
-            Offer::Evict(eviction, pods)
-        });
-        // Of what is not listed nobody can say what is in its template.
-        let templates = std::mem::take(&mut plan.daemon_sets).into_iter();
-        let listed = templates.filter(|change| !world.unlisted.contains_key(&change.workload));
-        evictions.chain(listed.map(Offer::Template)).collect()
+        later.append(&mut self.offers.waiting);
+        self.offers.waiting = later;
     }
 
     /// Whether a pod of the workload was told to go and nobody knows yet what became of it: misplaced pods go one
@@ -156,6 +207,12 @@ impl Controller {
             && self.state.version(name) != Some(version)
         {
             // It was made for what the object is not any more; the next plan makes another one.
+            return Permit::Busy;
+        }
+        if let Offer::Evict(eviction, _) = offer
+            && eviction.cause == Reason::Misplaced
+            && self.is_evicting(&eviction.workload)
+        {
             return Permit::Busy;
         }
         let permit = self.writes.begin(&target, urgency, Instant::now());
@@ -220,3 +277,8 @@ fn moving(plan: &Plan) -> BTreeSet<String> {
 fn operations(status: &NetIPAllocationStatus) -> impl Iterator<Item = (&str, &Operation)> {
     status.ips.iter().filter_map(|ip| Some((ip.address.as_str(), ip.operation.as_ref()?)))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "offers_tests.rs"]
+mod tests;

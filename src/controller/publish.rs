@@ -4,7 +4,7 @@ use super::events::{self, Teller};
 use super::lean;
 use super::stories::Stories;
 use super::throttle::RetryAfter;
-use super::{Message, watch};
+use super::{Message, bugs, watch};
 use crate::leader::LeaderToken;
 use crds::{
     ANNOTATION_RESERVED_IP, FIELD_MANAGER, FINALIZER, LABEL_ALLOCATION, LABEL_READY, NetIPAllocationStatus,
@@ -31,8 +31,8 @@ pub enum Target {
     Allocation(String),
     /// Labels and annotation of a node.
     Node(String),
-    /// A pod by UID.
-    Pod(String),
+    /// A pod by UID, and where it is.
+    Pod { namespace: String, uid: String },
     /// A DaemonSet's template.
     Template(WorkloadKey),
 }
@@ -46,8 +46,17 @@ impl Target {
         match self {
             Self::Allocation(_) => "allocation",
             Self::Node(_) => "node",
-            Self::Pod(_) => "pod",
+            Self::Pod { .. } => "pod",
             Self::Template(_) => "template",
+        }
+    }
+
+    /// The namespace that it is in, if it is in one: somebody else's.
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::Allocation(_) | Self::Node(_) => None,
+            Self::Pod { namespace, .. } => Some(namespace),
+            Self::Template(workload) => Some(&workload.namespace),
         }
     }
 }
@@ -90,13 +99,15 @@ impl Writer {
     pub async fn run<F: Future<Output = kube::Result<Option<Answer>>>>(self, target: Target, write: F) {
         let mut answer = None;
         let written = if self.token.may_write() {
-            match tokio::time::timeout(self.timeout, write).await {
-                Ok(Ok(object)) => {
+            let write = tokio::time::timeout(self.timeout, write);
+            match bugs::caught(format!("{target:?}"), write).await {
+                Ok(Ok(Ok(object))) => {
                     answer = object;
                     Written::Done
                 }
-                Ok(Err(error)) => outcome(&target, &error, &self.retry_after),
-                Err(_) => Written::Failed("the API server did not answer in time".to_owned()),
+                Ok(Ok(Err(error))) => outcome(&target, &error, &self.retry_after),
+                Ok(Err(_)) => Written::Failed("the API server did not answer in time".to_owned()),
+                Err(bug) => Written::Failed(bug),
             }
         } else {
             Written::Failed("the lease is in doubt".to_owned())
@@ -242,7 +253,7 @@ async fn disown(api: &Api<DynamicObject>, mut object: DynamicObject) -> kube::Re
 
 fn outcome(target: &Target, error: &kube::Error, retry_after: &RetryAfter) -> Written {
     let kube::Error::Api(status) = error else { return Written::Failed(watch::explain(error)) };
-    let is_pod = matches!(target, Target::Pod(_));
+    let is_pod = matches!(target, Target::Pod { .. });
     match status.code {
         404 | 409 => Written::Conflict,
         422 if is_failed_test(status) => Written::Conflict,
@@ -272,7 +283,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Whether it is the API server that has enough of us: it answers so before it looks at what is written.
 fn is_everybodys(target: &Target, status: &Status) -> bool {
-    let of_one = matches!(target, Target::Pod(_) | Target::Template(_));
+    let of_one = target.namespace().is_some();
     !of_one || status.message.contains("Too many requests")
 }
 
@@ -332,7 +343,7 @@ mod tests {
     }
 
     fn pod() -> Target {
-        Target::Pod("1".to_owned())
+        Target::Pod { namespace: "web".to_owned(), uid: "1".to_owned() }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One turn of the loop: a plan, and the beginning of what it says.
 
 use super::act::{self, Outcome, Restoration};
-use super::handover::{Conduct, UnderWay};
+use super::handover::Conduct;
 use super::publish::{Target, Written};
 use super::{Controller, Evicting, Pulse};
 use crate::leader::Command;
@@ -26,7 +26,7 @@ impl Controller {
         if missing.is_some() {
             return now + LONGEST_SLEEP;
         }
-        self.end_of_exception(now);
+        self.state.world.nobody_took_the_lease = self.handover.is_alone(now);
         let leading = self.is_leading();
         if leading {
             if std::mem::take(&mut self.state.reshaped) {
@@ -52,15 +52,6 @@ impl Controller {
         wake.clamp(now + Duration::from_millis(5), now + LONGEST_SLEEP)
     }
 
-    /// That nobody took the lease lets us take an address from our own node; once, or for as long as a lease
-    /// lasts: by then somebody else may be there.
-    fn end_of_exception(&mut self, now: Instant) {
-        if self.own_node_until.is_some_and(|until| now >= until) {
-            self.own_node_until = None;
-            self.state.world.nobody_took_the_lease = false;
-        }
-    }
-
     fn beat(&mut self, missing: Option<String>) {
         let leading = self.is_leading();
         self.gauges.pulse(missing.is_none(), leading);
@@ -80,11 +71,10 @@ impl Controller {
 
     fn begin(&mut self, plan: &mut Plan) {
         self.offers.clear();
-        let under_way =
-            UnderWay { steps: !self.state.world.in_flight.is_empty(), writes: self.writes.any_under_way() };
+        let writes = self.writes.any_under_way();
         let was_due = self.handover.is_due();
         let lease = self.settings.timings.lease;
-        let conduct = self.handover.conduct(plan.yield_lease, under_way, lease, Instant::now());
+        let conduct = self.handover.conduct(plan.yield_lease, writes, lease, Instant::now());
         if self.handover.is_due() && !was_due {
             info!("the next step takes the address from our own node: another replica has to lead");
         }
@@ -94,15 +84,14 @@ impl Controller {
         match conduct {
             Conduct::GiveUp => self.yielded = self.tell_elector.try_send(Command::Yield).is_ok(),
             Conduct::Nothing => {}
-            Conduct::NoSteps => self.offer(plan),
-            Conduct::Work => {
+            Conduct::NoSteps | Conduct::Others | Conduct::Work => {
                 self.offer(plan);
-                self.steps(std::mem::take(&mut plan.steps));
+                self.steps(std::mem::take(&mut plan.steps), conduct);
             }
         }
     }
 
-    fn steps(&mut self, steps: Vec<Step>) {
+    fn steps(&mut self, steps: Vec<Step>, conduct: Conduct) {
         let mut verify = BTreeMap::new();
         for step in steps {
             let world = &self.state.world;
@@ -118,9 +107,14 @@ impl Controller {
             {
                 continue;
             }
+            let account = self.accounts.account_of(provider_id);
+            let Some(account) = account.filter(|account| self.handover.lets(account, conduct)) else {
+                continue;
+            };
             if let Some(provider) = self.accounts.provider_of(provider_id) {
                 let provider_id = provider_id.to_owned();
                 act::begin(&mut self.state.world, step.address, &provider_id);
+                self.handover.begun(step.address, account, Instant::now());
                 let (token, mailbox) = (self.token.clone(), self.writer.mailbox.clone());
                 self.tasks.spawn(act::carry_out(step, provider, token, mailbox, self.clock));
             }
@@ -136,6 +130,8 @@ impl Controller {
 
     pub(super) fn step_ended(&mut self, outcome: &Outcome) {
         act::end(&mut self.state.world, outcome);
+        self.handover.ended(outcome.step.address);
+        self.on_own_node(outcome);
         self.writer.stories.step(outcome);
         let (step, result) = (&outcome.step, &outcome.result);
         let status = if result.is_ok() { "success" } else { "error" };
@@ -148,15 +144,27 @@ impl Controller {
         if let Action::Detach { from, token, .. } = &step.action
             && result.is_ok()
         {
-            if from.node.is_some() && from.node == self.state.world.own_node {
-                self.own_node_until = None;
-                self.state.world.nobody_took_the_lease = false;
-            }
             self.restore(Restoration {
                 operation: step.operation.clone(),
                 provider_id: from.provider_id.clone(),
                 token: token.clone(),
             });
+        }
+    }
+
+    /// How a step that was to take an address from our own node ended: whether that may be done by our own hand
+    /// depends on it.
+    fn on_own_node(&mut self, outcome: &Outcome) {
+        let world = &self.state.world;
+        let Action::Detach { from, .. } = &outcome.step.action else { return };
+        if from.node.is_none() || from.node != world.own_node {
+            return;
+        }
+        let Err(failed) = &outcome.result else { return self.handover.left() };
+        let failure = world.failures.get(&(outcome.step.address, failed.provider_id.clone()));
+        if let Some(failure) = failure {
+            let again = self.clock.instant(plan::retry_at(failure));
+            self.handover.failed(again, self.settings.timings.lease);
         }
     }
 
@@ -227,6 +235,16 @@ impl Controller {
     }
 }
 
+/// What is not known any more once the lease is ours. If nobody had it since we gave it up, what failed then failed
+/// a moment ago, and is not to be tried again any sooner.
+pub(super) fn take_over(world: &mut World, epoch: i64, nobody_took_it: bool) {
+    world.epoch = epoch;
+    world.last_write.clear();
+    if !nobody_took_it {
+        world.failures.clear();
+    }
+}
+
 /// Addresses that nobody lists or holds, and pods that are gone, are not remembered.
 fn forget_gone(world: &mut World, known: &BTreeSet<IpAddr>) {
     world.failures.retain(|(address, _), _| known.contains(address));
@@ -243,19 +261,31 @@ mod tests {
     use super::*;
     use plan::{Failure, FailureClass, LastWrite, Time};
 
+    /// A write of the address failed.
+    fn fail(world: &mut World, address: IpAddr) {
+        let (at, class, provider_id) = (Time(0), FailureClass::Conflict, "gce://p/z/n1".to_owned());
+        let failure = Failure { at, attempts: 1, class, message: String::new(), retry_after: None };
+        world.failures.insert((address, provider_id.clone()), failure);
+        let write = LastWrite { at, kind: WriteKind::Attach, provider_id, succeeded: false };
+        world.last_write.insert(address, write);
+    }
+
+    #[test]
+    fn failures_are_forgotten_if_another_replica_led_meanwhile() {
+        for (nobody_took_it, remembered) in [(false, 0), (true, 1)] {
+            let mut world = World::default();
+            fail(&mut world, IpAddr::from([203, 0, 113, 1]));
+            take_over(&mut world, 7, nobody_took_it);
+            assert_eq!((world.epoch, world.failures.len(), world.last_write.len()), (7, remembered, 0));
+        }
+    }
+
     #[test]
     fn what_is_gone_is_not_remembered() {
         let (here, gone) = (IpAddr::from([203, 0, 113, 1]), IpAddr::from([203, 0, 113, 2]));
         let mut world = World::default();
-        for address in [here, gone] {
-            let class = FailureClass::Conflict;
-            let failure =
-                Failure { at: Time(0), attempts: 1, class, message: String::new(), retry_after: None };
-            world.failures.insert((address, "gce://p/z/n1".to_owned()), failure);
-            let provider_id = "gce://p/z/n1".to_owned();
-            let write = LastWrite { at: Time(0), kind: WriteKind::Attach, provider_id, succeeded: false };
-            world.last_write.insert(address, write);
-        }
+        fail(&mut world, here);
+        fail(&mut world, gone);
         let refused = RefusedEviction { at: Time(0), message: "a budget".to_owned() };
         world.refused_evictions.insert("gone".to_owned(), refused);
         forget_gone(&mut world, &BTreeSet::from([here]));

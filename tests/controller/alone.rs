@@ -1,8 +1,9 @@
 //! What needs a stage of its own: rest, and leaders that come and go.
 
-use crate::memory::Verb;
+use crate::memory::{Fault, Verb};
 use crate::stage::{Replica, Stage};
 use anyhow::{Context as _, Result, ensure};
+use cloud::Class;
 use cluster::eventually;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -134,7 +135,7 @@ pub async fn a_leader_that_dies_in_the_middle_of_a_move_is_succeeded() -> Result
     scene.settled().await?;
     let second = stage.replica("second", None, LEASE)?;
     // The attach hangs, and the leader dies behind the detach.
-    let hang = crate::memory::Fault::Delay(Duration::from_hours(1));
+    let hang = Fault::Delay(Duration::from_hours(1));
     stage.cloud.memory().script(Verb::Attach, Some(scene.addresses[0]), 1, hang);
     scene.cordon(1).await?;
     eventually("the address to be on its way", async || {
@@ -248,6 +249,44 @@ pub async fn alone_it_moves_the_address_of_its_own_node_itself() -> Result<()> {
     ensure!(scene.settled().await? == [1], "adopted where it is");
     scene.cordon(1).await?;
     scene.arrives(0, 2).await?;
+    scene.no_violations()?;
+    only.stop().await
+}
+
+/// How often a replica has begun to lead.
+fn terms(replica: &Replica) -> Option<u64> {
+    let metrics = replica.metrics();
+    let line = metrics.lines().find(|line| line.starts_with("netipallocation_lease_transitions_total"))?;
+    line.rsplit_once(' ')?.1.parse().ok()
+}
+
+/// Nobody takes the lease, and the cloud does not let the address go for longer than a lease lasts: others need a
+/// leader meanwhile.
+pub async fn alone_with_a_cloud_that_refuses_it_gives_the_lease_up_once() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let scene = stage.scene("refused", 2, 1).await?;
+    stage.cloud.attach_by_hand(scene.addresses[0], &scene.instance(1))?;
+    let only = stage.replica("only", Some("refused-1"), LEASE)?;
+    scene.allocate(json!({})).await?;
+    ensure!(scene.settled().await? == [1], "adopted where it is");
+    let beside = stage.scene("beside", 2, 1).await?;
+    beside.allocate(json!({})).await?;
+    let from = beside.settled().await?[0];
+    let before = terms(&only).context("a term")?;
+    let refused = scene.spoil(Verb::Detach, 5, Fault::Error(Class::Transient));
+    scene.cordon(1).await?;
+    eventually("the cloud to refuse", async || {
+        let calls = stage.cloud.writes(scene.addresses[0]).len();
+        ensure!(calls > 0, "not yet");
+        Ok(())
+    })
+    .await?;
+    beside.cordon(from).await?;
+    beside.arrives(0, 3 - from).await.context("others go on")?;
+    scene.arrives(0, 2).await?;
+    ensure!(!stage.cloud.is_to_come(&refused), "it was refused five times");
+    let terms = terms(&only).context("a term")?;
+    ensure!(terms == before + 1, "the lease was given up {} times", terms - before);
     scene.no_violations()?;
     only.stop().await
 }

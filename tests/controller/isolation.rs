@@ -166,6 +166,37 @@ pub async fn one_throttled_read_changes_no_status() -> Result<()> {
     replica.stop().await
 }
 
+/// A bug in what talks to a cloud costs the step or the reading that it strikes. What was done before the panic is
+/// read back, and not done twice.
+pub async fn a_panic_costs_one_step_or_one_reading() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let replica = stage.replica("controller", None, LEASE)?;
+    let scene = stage.scene("bug", 2, 1).await?;
+    let beside = stage.scene("beside", 2, 1).await?;
+    scene.allocate(json!({})).await?;
+    beside.allocate(json!({})).await?;
+    let (mut from, mut other) = (scene.settled().await?[0], beside.settled().await?[0]);
+    for verb in [Verb::Preflight, Verb::Detach, Verb::Attach, Verb::Read] {
+        let before = stage.cloud.writes(scene.addresses[0]).len();
+        let fault = scene.spoil(verb, 1, Fault::Panic);
+        scene.cordon(from).await?;
+        scene.arrives(0, 3 - from).await.with_context(|| format!("a panic in {verb:?}"))?;
+        ensure!(!stage.cloud.is_to_come(&fault), "nothing panicked in {verb:?}");
+        stage.cloud.heal(&fault);
+        let writes = stage.cloud.writes(scene.addresses[0]).split_off(before);
+        ensure!(writes.len() == 2, "{verb:?}: one detach and one attach, and not {writes:?}");
+        beside.cordon(other).await?;
+        beside.arrives(0, 3 - other).await?;
+        for (scene, node) in [(&scene, &mut from), (&beside, &mut other)] {
+            scene.uncordon(*node).await?;
+            *node = 3 - *node;
+        }
+    }
+    ensure!(replica.is_leading(), "the same process leads on");
+    scene.no_violations()?;
+    replica.stop().await
+}
+
 /// However much there is to write, few writes are under way at once, and a throttled one is repeated.
 pub async fn many_allocations_are_written_a_few_at_a_time() -> Result<()> {
     const ALLOCATIONS: usize = 200;

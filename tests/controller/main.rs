@@ -211,6 +211,7 @@ fn on_their_own() -> Vec<Test> {
         scale::five_hundred_nodes_and_two_hundred_addresses_settle_with_the_fewest_calls,
         alone::an_address_leaves_the_leaders_own_node_by_another_leader,
         alone::alone_it_moves_the_address_of_its_own_node_itself,
+        alone::alone_with_a_cloud_that_refuses_it_gives_the_lease_up_once,
         processes::sigterm_hands_over_and_ends_well,
         processes::sigkill_hands_over_when_the_lease_is_over,
         processes::sigstop_and_sigcont_of_a_leader_in_the_middle_of_a_move,
@@ -220,6 +221,7 @@ fn on_their_own() -> Vec<Test> {
         isolation::an_address_added_during_an_audit_is_read_right_after_it,
         isolation::a_read_back_that_fails_is_repeated_in_seconds,
         isolation::one_throttled_read_changes_no_status,
+        isolation::a_panic_costs_one_step_or_one_reading,
         isolation::many_allocations_are_written_a_few_at_a_time,
         isolation::a_failed_test_of_a_patch_and_an_invalid_object_are_told_apart,
     ]

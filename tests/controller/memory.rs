@@ -42,6 +42,8 @@ pub enum Fault {
     LostReply,
     /// It takes so long.
     Delay(Duration),
+    /// It happens, and then the client that made the call panics.
+    Panic,
 }
 
 /// Faults for the calls that match, so many times.
@@ -253,6 +255,10 @@ impl Memory {
             (Ok(()), fault) => {
                 let done = change(&mut self.state());
                 match fault {
+                    Some(Fault::Panic) => {
+                        self.record_at(at, verb, Some(address), instance, done.map_err(|error| error.class));
+                        panic!("scripted: {verb:?}");
+                    }
                     Some(Fault::LostReply) => Err(Error::new(Class::Transient, "the connection was lost")),
                     _ => done,
                 }
@@ -272,6 +278,10 @@ impl Provider for Memory {
         tokio::time::sleep(latency).await;
         if let Some(Fault::Delay(delay)) = &fault {
             tokio::time::sleep(*delay).await;
+        }
+        if let Some(Fault::Panic) = &fault {
+            self.record(Verb::Read, None, "", Ok(()));
+            panic!("scripted: a read");
         }
         let unknown = match fault {
             Some(Fault::Error(class)) => Some(Error::new(class, format!("scripted: {class:?}"))),
@@ -300,6 +310,7 @@ impl Provider for Memory {
 
     async fn preflight(&self, address: IpAddr, instance: &str, _: Instant) -> Result<(), Error> {
         let fault = self.fault(Verb::Preflight, &BTreeSet::from([address]));
+        assert!(!matches!(fault, Some(Fault::Panic)), "scripted: a preflight");
         let answer = match (fault, self.state().instances.get(instance)) {
             (Some(Fault::Error(class)), _) => Err(Error::new(class, format!("scripted: {class:?}"))),
             (_, Some(InstanceState::Running { refuses: None })) => Ok(()),

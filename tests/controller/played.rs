@@ -31,6 +31,7 @@ fn on_the_wire(verb: Verb, nodes: &str, fault: Fault) -> (On, sim::Fault) {
     let on = On { target, ..On::action(sim::Cloud::Gcp, action) };
     let error = |code: &str| sim::Fault::Error { code: code.to_owned(), message: None, status: None };
     let fault = match fault {
+        Fault::Panic => panic!("only the cloud in memory does this"),
         Fault::LostReply => sim::Fault::LostReply,
         Fault::Delay(delay) => sim::Fault::Delay { seconds: delay.as_secs_f64() },
         Fault::Error(class) => match class {

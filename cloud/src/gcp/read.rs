@@ -8,8 +8,11 @@ use crate::{AddressState, Ask, Class, Error, InstanceState, Reading, Refusal};
 use google_cloud_compute_v1::model::{Address, Instance};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
 
+/// So many questions about single instances are under way at once.
+const AT_ONCE: usize = 4;
 const GLOBAL: &str = "nothing, but it is a global address, which only load balancers can have";
 pub const IPV4_ONLY: &str =
     "external IPv6 addresses of instances cannot be moved here: GCP ties them to the subnet";
@@ -91,12 +94,10 @@ impl World {
 
     /// That one is gone has consequences: one that a list lacks is asked for by name before it is believed.
     async fn confirm_missing(&mut self, gcp: &Gcp, asked: &BTreeSet<Place>, deadline: Instant) {
-        for place in asked {
-            if !self.instances.contains_key(place) {
-                let found = gcp.instance(place, deadline).await;
-                self.instances.insert(place.clone(), found);
-            }
-        }
+        let missing: Vec<&Place> =
+            asked.iter().filter(|place| !self.instances.contains_key(*place)).collect();
+        let found = few_at_once(missing, |place| gcp.instance(place, deadline)).await;
+        self.instances.extend(found.into_iter().map(|(place, found)| (place.clone(), found)));
     }
 
     /// The addresses that instances show.
@@ -104,6 +105,25 @@ impl World {
         let instances = self.instances.values().filter_map(|found| found.as_ref().ok()?.as_ref());
         instances.filter_map(|instance| model::nat_ip(model::access_config(instance)?))
     }
+}
+
+/// Asks for each of several things, a few at once: one by one, many that are gone at the same time would take longer
+/// than a reading may.
+async fn few_at_once<K: Copy, T, F>(keys: Vec<K>, ask: impl Fn(K) -> F) -> Vec<(K, T)>
+where
+    F: Future<Output = T>,
+{
+    let left = Mutex::new(keys.into_iter());
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let lane = async || {
+        let mut answers = Vec::new();
+        while let Some(key) = next() {
+            answers.push((key, ask(key).await));
+        }
+        answers
+    };
+    let lanes: [Vec<(K, T)>; AT_ONCE] = tokio::join!(lane(), lane(), lane(), lane()).into();
+    lanes.into_iter().flatten().collect()
 }
 
 /// The addresses that were asked for and those that instances show: which of these are reserved decides
@@ -208,5 +228,32 @@ fn instance_state(
                 InstanceState::Unknown(Error::new(Class::Transient, message))
             }
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::sync::Barrier;
+
+    /// Each waits until so many others are under way: one by one, none would ever end.
+    #[tokio::test]
+    async fn a_few_are_asked_for_at_once_and_no_more() {
+        let (together, under_way, most) = (Barrier::new(AT_ONCE), AtomicUsize::new(0), AtomicUsize::new(0));
+        let ask = async |key: usize| {
+            let now = under_way.fetch_add(1, Ordering::Relaxed) + 1;
+            most.fetch_max(now, Ordering::Relaxed);
+            together.wait().await;
+            under_way.fetch_sub(1, Ordering::Relaxed);
+            key * 2
+        };
+        let keys: Vec<usize> = (0..AT_ONCE * 3).collect();
+        let asked = few_at_once(keys.clone(), ask);
+        let within = std::time::Duration::from_secs(10);
+        let mut answers = tokio::time::timeout(within, asked).await.expect("they are asked for at once");
+        answers.sort_unstable();
+        assert_eq!(answers, keys.iter().map(|key| (*key, key * 2)).collect::<Vec<_>>());
+        assert_eq!(most.into_inner(), AT_ONCE);
     }
 }

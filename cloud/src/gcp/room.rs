@@ -4,9 +4,10 @@
 //! add, node after node would be left bare. So it is asked first (`testIamPermissions`); after a refusal
 //! nothing is taken from any node until it was asked again and granted. What no permission decides, such as an
 //! organisation policy, cannot be asked for: then only one node is tried in a long while, never the same one
-//! soon, and as long as no attach of ours is known to have worked in this project, one at a time. A permission
-//! that was granted by the API's word and refused all the same may be denied on that one VM: the project counts
-//! as closed once two VMs refused.
+//! soon, and as long as no attach of ours is known to have worked in this project, one at a time.
+//!
+//! A permission on instances may be denied on one of them alone. So its refusal closes that node, and the project
+//! once a second node was refused.
 
 use super::model::Place;
 use crate::{Class, Error};
@@ -100,12 +101,9 @@ impl Room {
         self.memory().works = true;
     }
 
-    /// An attach worked: the project is open. Of other nodes that refused it says nothing.
+    /// An attach worked.
     pub fn attached(&self, place: &Place) {
-        let mut memory = self.memory();
-        memory.works = true;
-        memory.unforeseen = None;
-        memory.nodes.remove(place);
+        self.memory().attached(place);
     }
 
     /// An attach failed; `asked` if everything that can be asked for had been granted right before.
@@ -144,15 +142,26 @@ impl Memory {
         }
     }
 
+    /// Whatever was refused in the whole project is allowed now. What was denied on another node alone may still be.
+    fn attached(&mut self, place: &Place) {
+        self.works = true;
+        if self.unforeseen.take().is_some() {
+            self.nodes.clear();
+        }
+        self.nodes.retain(|other, (_, error)| other != place && error.class == Class::Denied);
+    }
+
     fn failed(&mut self, place: &Place, error: &Error, asked: bool, now: Instant) {
         if !matches!(error.class, Class::Denied | Class::Permanent) {
             return;
         }
-        let policy = is_policy(error);
-        let denied = asked && is_permission(error);
-        self.nodes.retain(|_, (until, _)| *until > now);
-        let others = self.nodes.iter().any(|(other, (_, error))| other != place && is_permission(error));
-        if policy || denied || error.class == Class::Permanent {
+        let unforeseen = is_policy(error) || (asked && is_permission(error));
+        let denied = |(other, (until, error)): (&Place, &(Instant, Error))| {
+            other != place && *until > now && error.class == Class::Denied
+        };
+        let of_node = is_on_instance(error) && !self.nodes.iter().any(denied);
+        if unforeseen || error.class == Class::Permanent {
+            self.nodes.retain(|_, (until, _)| *until > now);
             self.nodes.insert(place.clone(), (now + NODE_PAUSE, error.clone()));
         }
         if error.class == Class::Permanent {
@@ -160,7 +169,7 @@ impl Memory {
         }
         self.works = false;
         self.granted.clear();
-        if policy || (denied && (others || self.unforeseen.is_some())) {
+        if unforeseen && !of_node {
             let in_a_row = self.unforeseen.as_ref().map_or(0, |before| before.in_a_row + 1);
             let until = now + pause(in_a_row);
             self.unforeseen = Some(Unforeseen { until, in_a_row, error: error.clone() });
@@ -176,6 +185,11 @@ fn pause(in_a_row: u32) -> Duration {
 fn is_policy(error: &Error) -> bool {
     error.class == Class::Denied
         && (error.message.contains("constraints/") || error.message.contains("CONDITION_NOT_MET"))
+}
+
+/// A permission on the instance itself, which may be denied on one and granted on others.
+fn is_on_instance(error: &Error) -> bool {
+    is_permission(error) && !is_policy(error) && error.message.contains("compute.instances.")
 }
 
 /// A permission, and not credentials that are missing or no good: those say nothing about what is granted.
@@ -204,6 +218,13 @@ mod tests {
 
     fn permission() -> Error {
         Error::new(Class::Denied, "GCP 403: Required 'compute.addresses.use' permission")
+    }
+
+    fn on_instance() -> Error {
+        Error::new(
+            Class::Denied,
+            "GCP 403: Required 'compute.instances.addAccessConfig' permission for 'node'",
+        )
     }
 
     fn minutes(n: u64) -> Duration {
@@ -239,46 +260,57 @@ mod tests {
     #[test]
     fn what_cannot_be_foreseen_is_tried_on_one_node_in_a_long_while() {
         let start = Instant::now();
-        let tried = |error: &Error| {
+        for error in [policy(), permission()] {
             let mut memory = Memory::default();
-            attempt(&mut memory, 1, start, error).unwrap();
+            attempt(&mut memory, 1, start, &error).unwrap();
             let mut tried = vec![0];
             for minute in 1..=120 {
                 for n in 2..=9 {
                     let now = start + minutes(minute);
-                    if attempt(&mut memory, n, now, error).is_ok() {
+                    if attempt(&mut memory, n, now, &error).is_ok() {
                         tried.push(minute);
                     }
                 }
             }
-            tried
-        };
-        assert_eq!(tried(&policy()), [0, 10, 30, 70], "one node each, ever more slowly");
-        assert_eq!(tried(&permission()), [0, 1, 11, 31, 71], "the first may have been that node's alone");
+            assert_eq!(tried, [0, 10, 30, 70], "one node each, ever more slowly");
+        }
     }
 
+    /// A deny policy on one instance.
     #[test]
-    fn a_permission_that_one_node_lacks_closes_that_node_alone() {
+    fn a_permission_that_is_denied_on_one_node_closes_that_node() {
         let now = Instant::now();
         let mut memory = Memory::default();
-        attempt(&mut memory, 1, now, &permission()).unwrap();
-        assert!(memory.is_to_be_asked(&node(1), SUBNET, now).is_err());
-        assert!(memory.is_to_be_asked(&node(2), SUBNET, now).unwrap(), "others go on, and it is asked first");
-        attempt(&mut memory, 1, now + minutes(61), &permission()).unwrap();
-        assert!(memory.is_to_be_asked(&node(2), SUBNET, now).is_ok(), "the same node again proves no more");
-        attempt(&mut memory, 2, now + minutes(62), &permission()).unwrap();
-        let third = memory.is_to_be_asked(&node(3), SUBNET, now + minutes(63)).unwrap_err();
-        assert!(third.message.contains("in this project"), "{third}");
+        attempt(&mut memory, 1, now, &on_instance()).unwrap();
+        assert!(memory.is_to_be_asked(&node(1), SUBNET, now).is_err(), "it is left alone");
+        assert!(
+            memory.is_to_be_asked(&node(2), SUBNET, now).unwrap(),
+            "the others are asked about, and tried"
+        );
+        memory.attached(&node(2));
+        assert!(
+            memory.is_to_be_asked(&node(1), SUBNET, now + minutes(1)).is_err(),
+            "that says nothing of it"
+        );
+        memory.attached(&node(1));
+        assert!(memory.is_to_be_asked(&node(1), SUBNET, now + minutes(1)).is_ok(), "this does");
     }
 
     #[test]
-    fn what_works_elsewhere_says_nothing_of_a_node_that_refused() {
-        let room = Room::default();
-        room.failed(&node(1), &permission(), true);
-        room.attached(&node(2));
-        assert!(room.would_permit(&node(1)).is_err(), "it would lose its own address again");
-        room.attached(&node(1));
-        assert!(room.would_permit(&node(1)).is_ok());
+    fn a_permission_that_is_denied_on_two_nodes_closes_the_project() {
+        let start = Instant::now();
+        let mut memory = Memory::default();
+        let mut tried = Vec::new();
+        for minute in 0..=120 {
+            for n in 1..=9 {
+                if attempt(&mut memory, n, start + minutes(minute), &on_instance()).is_ok() {
+                    tried.push((minute, n));
+                }
+            }
+        }
+        assert_eq!(tried, [(0, 1), (0, 2), (10, 3), (30, 4), (70, 1)]);
+        memory.attached(&node(9));
+        assert!(memory.nodes.is_empty() && memory.unforeseen.is_none(), "it is granted now");
     }
 
     #[test]

@@ -176,6 +176,8 @@ fn own() -> Vec<Trial> {
         room::a_policy_leaves_one_node_bare_at_most_and_says_which,
         room::a_policy_leaves_one_node_bare_however_many_are_tried_at_once,
         room::a_refusal_that_was_not_foreseen_is_the_last_for_a_while,
+        room::a_permission_that_is_denied_on_one_node_costs_the_others_nothing,
+        room::a_permission_that_is_denied_on_two_nodes_costs_no_third_its_address,
         room::rights_that_are_withdrawn_cost_one_node_its_address_at_most,
         room::a_node_without_an_address_needs_no_room_and_is_always_tried,
         room::a_reply_that_is_lost_while_room_is_made_leaves_no_node_bare,

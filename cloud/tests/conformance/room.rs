@@ -5,12 +5,13 @@ use crate::gcp::access_config;
 use crate::permissions::documented;
 use cloud::{Call, Class, Cloud, Error};
 use serde_json::Value;
-use sim::Fault;
+use sim::{Fault, On, Rule};
 
 const GCP: Cloud = Cloud::Gcp;
 const ADD: &str = "compute.instances.addAccessConfig";
 const USE: &str = "compute.addresses.use";
 const EXTERNAL: &str = "compute.subnetworks.useExternalIp";
+const ADD_CALL: &str = "instances.addAccessConfig";
 const NOTHING: &str = "nothing was sent";
 
 /// The addresses that the three nodes show.
@@ -101,7 +102,7 @@ pub async fn a_policy_leaves_one_node_bare_however_many_are_tried_at_once() {
 pub async fn a_refusal_that_was_not_foreseen_is_the_last_for_a_while() {
     for (withheld, bare_after) in [(USE, 0), (EXTERNAL, 1)] {
         let bed = Bed::new(GCP).await;
-        bed.always("instances.addAccessConfig", Fault::Withhold { permission: withheld.to_owned() });
+        bed.always(ADD_CALL, Fault::Withhold { permission: withheld.to_owned() });
         let before = shown(&bed).await;
         let said = on_each_node(&bed, "first").await;
         assert!(said.iter().all(|error| error.class == Class::Denied && error.message.contains(withheld)));
@@ -123,6 +124,31 @@ pub async fn a_refusal_that_was_not_foreseen_is_the_last_for_a_while() {
         assert!(last.message.contains(NOTHING), "{last}");
         assert_eq!(shown(&bed).await[2], before[2]);
     }
+}
+
+/// A deny policy on one instance, which nothing that can be asked for shows.
+pub async fn a_permission_that_is_denied_on_one_node_costs_the_others_nothing() {
+    let bed = Bed::new(GCP).await;
+    let on = On { target: Some(bed.node(1).rsplit('/').next().unwrap().to_owned()), ..bed.on(ADD_CALL) };
+    bed.sim.fault(Rule::always(on, Fault::Withhold { permission: ADD.to_owned() }));
+    let refused = bed.attach(1, 1, "denied").await.unwrap_err();
+    assert!(refused.class == Class::Denied && refused.message.contains(ADD), "{refused}");
+    assert!(!refused.message.contains(NOTHING), "it was tried: {refused}");
+    bed.attach(1, 2, "the next").await.unwrap();
+    bed.attach(2, 3, "and the next").await.unwrap();
+    bed.assert_on(1, 2).await;
+    bed.assert_on(2, 3).await;
+}
+
+pub async fn a_permission_that_is_denied_on_two_nodes_costs_no_third_its_address() {
+    let bed = Bed::new(GCP).await;
+    bed.always(ADD_CALL, Fault::Withhold { permission: ADD.to_owned() });
+    let before = shown(&bed).await;
+    let said = on_each_node(&bed, "first").await;
+    assert!(said.iter().all(|error| error.class == Class::Denied && error.message.contains(ADD)), "{said:?}");
+    let sent: Vec<bool> = said.iter().map(|error| !error.message.contains(NOTHING)).collect();
+    assert_eq!(sent, [true, true, false], "{said:?}");
+    assert_eq!(shown(&bed).await[2], before[2]);
 }
 
 pub async fn rights_that_are_withdrawn_cost_one_node_its_address_at_most() {

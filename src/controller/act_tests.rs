@@ -1,0 +1,101 @@
+//! Steps that panic.
+
+use super::*;
+use async_trait::async_trait;
+use cloud::{Ask, Reading};
+use plan::{Place, Reason};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A cloud in which everything that is asked for ends in a panic; what gives an address back does so once.
+#[derive(Debug, Default)]
+struct Buggy {
+    restored: AtomicU32,
+}
+
+#[async_trait]
+#[allow(clippy::panic)]
+impl Provider for Buggy {
+    async fn read(&self, _: &Ask, _: Instant) -> Reading {
+        panic!("read")
+    }
+    async fn preflight(&self, _: IpAddr, _: &str, _: Instant) -> Result<(), cloud::Error> {
+        panic!("preflight")
+    }
+    async fn attach(&self, _: IpAddr, _: &str, _: &str, _: &Call<'_>) -> Result<(), cloud::Error> {
+        tokio::task::yield_now().await;
+        panic!("attach")
+    }
+    async fn detach(&self, _: IpAddr, _: &str, _: &str, _: &Call<'_>) -> Result<(), cloud::Error> {
+        panic!("detach")
+    }
+    async fn restore(&self, _: &str, _: &str, _: &Call<'_>) -> Result<(), cloud::Error> {
+        assert!(self.restored.fetch_add(1, Ordering::Relaxed) > 0, "restore");
+        Ok(())
+    }
+}
+
+fn place(name: &str) -> Place {
+    Place { node: Some(name.to_owned()), provider_id: format!("gce://p/z/{name}") }
+}
+
+fn address() -> IpAddr {
+    IpAddr::from([203, 0, 113, 1])
+}
+
+/// Carries a step out in a cloud where everything panics; how it ended.
+async fn outcome(action: Action) -> Outcome {
+    let step = Step {
+        allocation: "voice".to_owned(),
+        address: address(),
+        action,
+        cause: Reason::NodeDrained,
+        operation: "1".to_owned(),
+        key: "k".to_owned(),
+    };
+    let (mailbox, mut messages) = mpsc::channel(1);
+    carry_out(step, Arc::new(Buggy::default()), LeaderToken::default(), mailbox, Clock::new()).await;
+    match messages.recv().await {
+        Some(Message::StepEnded(outcome)) => outcome,
+        _ => unreachable!("nothing else is sent"),
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_panics_fails_and_may_have_been_done() {
+    let token = || "t".to_owned();
+    let (n1, n2) = (place("n1"), place("n2"));
+    let cases = [
+        ("attach", Action::Attach { to: n2.clone(), token: token() }, &n2, WriteKind::Attach),
+        ("detach", Action::Detach { from: n1.clone(), token: token(), target: None }, &n1, WriteKind::Detach),
+        (
+            "preflight",
+            Action::Detach { from: n1.clone(), token: token(), target: Some(n2.clone()) },
+            &n1,
+            WriteKind::Detach,
+        ),
+    ];
+    for (name, action, on, kind) in cases {
+        let outcome = outcome(action).await;
+        let mut world = World::default();
+        begin(&mut world, address(), &on.provider_id);
+        end(&mut world, &outcome);
+        assert!(world.in_flight.is_empty(), "{name}: it is over");
+        let failure = &world.failures[&(address(), on.provider_id.clone())];
+        assert_eq!((failure.class, failure.attempts), (FailureClass::Transient, 1), "{name}");
+        assert_eq!(failure.message, format!("a bug in this program: {name}"));
+        let write = &world.last_write[&address()];
+        assert_eq!((write.at, write.kind, write.succeeded), (outcome.at, kind, false), "{name} is read back");
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_is_given_back_with_a_panic_is_given_back_again() {
+    let buggy = Arc::new(Buggy::default());
+    let restoration = Restoration {
+        operation: "1".to_owned(),
+        provider_id: "gce://p/z/n1".to_owned(),
+        token: "t".to_owned(),
+    };
+    restore(restoration, buggy.clone(), LeaderToken::default()).await;
+    assert_eq!(buggy.restored.load(Ordering::Relaxed), 2);
+}
