@@ -14,6 +14,8 @@ const FIRST: Duration = Duration::from_millis(100);
 pub const LONGEST_OF_ALL: Duration = Duration::from_secs(2);
 /// Of watches of one workload: hundreds of them may fail at once.
 pub const LONGEST_OF_ONE: Duration = Duration::from_secs(30);
+/// Between lists of one watch that lists well and cannot be watched.
+pub const LONGEST_OF_LISTS: Duration = Duration::from_secs(10);
 /// Whoever asks for an hour is asked again before.
 const LONGEST_ASKED: Duration = Duration::from_mins(1);
 

@@ -8,7 +8,7 @@ pub use super::failure::explain;
 
 use super::Message;
 use super::failure::{Failure, Health};
-use super::pace::{Backoff, LONGEST_OF_ALL, LONGEST_OF_ONE, Lists};
+use super::pace::{Backoff, LONGEST_OF_ALL, LONGEST_OF_LISTS, LONGEST_OF_ONE, Lists};
 use super::throttle::RetryAfter;
 use futures::{FutureExt as _, StreamExt as _};
 use kube::api::{ListParams, ObjectList, WatchEvent, WatchParams};
@@ -22,7 +22,7 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 use telemetry::controller::Metrics;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
@@ -107,6 +107,8 @@ const WATCH_SECONDS: u32 = 290;
 const SILENCE: Duration = Duration::from_secs(90);
 /// A watch that has been open for this long works, though nothing happened.
 const STEADY: Duration = Duration::from_secs(5);
+/// No watch is begun more often than this, whatever ends it.
+const SHORTEST: Duration = Duration::from_millis(100);
 const PAGE: u32 = 500;
 
 /// Watches the subject for ever. A watch that panics ends the controller: what it was to tell is not heard of.
@@ -123,7 +125,8 @@ where
     let broken = mailbox.clone();
     let backoff = Backoff::new(if subject.lists.is_some() { LONGEST_OF_ONE } else { LONGEST_OF_ALL });
     let health = Health::default();
-    let watcher = Watcher { subject, mailbox, metrics, wrap, health, backoff, failures: 0, silences: 0 };
+    let (relists, failures, silences) = (Backoff::new(LONGEST_OF_LISTS), 0, 0);
+    let watcher = Watcher { subject, mailbox, metrics, wrap, health, backoff, relists, failures, silences };
     AbortOnDropHandle::new(tokio::spawn(async move {
         if AssertUnwindSafe(watcher.run()).catch_unwind().await.is_err() {
             let _ = broken.send(Message::Broken(format!("the watch of {what} ended badly"))).await;
@@ -138,6 +141,9 @@ struct Watcher<K, W> {
     wrap: W,
     health: Health,
     backoff: Backoff,
+    /// Pauses before a list that is not the first, until the watch works: lists of thousands of nodes are no
+    /// stand-in for a watch.
+    relists: Backoff,
     /// Failures since the watch worked last. Lists that worked in between change nothing: a watch that fails
     /// after every list must not list without a pause.
     failures: u32,
@@ -161,15 +167,12 @@ where
     W: Fn(Change<K>) -> Message + Send + Sync + 'static,
 {
     async fn run(mut self) {
-        loop {
-            let ended = match self.list().await {
-                Ok(Some(version)) => self.follow(version).await,
-                Ok(None) => Ok(()),
-                Err(over) => Err(over),
-            };
-            if ended.is_err() {
+        while let Ok(listed) = self.list().await {
+            let Some(version) = listed else { continue };
+            if self.follow(version).await.is_err() {
                 return;
             }
+            sleep(self.relists.pause(None, fastrand::f64())).await;
         }
     }
 
@@ -243,7 +246,10 @@ where
             let (failure, since) = match timeout(ANSWER, self.subject.api.watch(&parameters, &version)).await
             {
                 Ok(Ok(events)) => match self.events(pin!(events), &mut version).await? {
-                    Ended::Well => continue,
+                    Ended::Well => {
+                        sleep_until(began + SHORTEST).await;
+                        continue;
+                    }
                     Ended::Badly(failure) => (failure, Instant::now()),
                 },
                 Ok(Err(error)) => (Failure::of(&error), began),
@@ -337,6 +343,7 @@ where
     async fn works(&mut self) -> Result<(), Over> {
         self.failures = 0;
         self.backoff.worked();
+        self.relists.worked();
         if self.health.works() {
             self.tell_recovery().await?;
         }

@@ -197,6 +197,22 @@ async fn what_is_told_in_order_is_passed_on() {
     assert_eq!(told, ["begun", "applied n1 100", "listed", "applied n2 101", "gone n2 102"]);
 }
 
+/// Whoever may list and not watch would list without a pause.
+#[tokio::test]
+async fn a_watch_that_fails_after_every_list_lists_ever_more_slowly() {
+    let forbidden = || answer(403, &status(403, "Forbidden", "no").to_string());
+    let mut answers = vec![list(100), forbidden(), forbidden()];
+    for _ in 0..3 {
+        answers.extend([list(100), forbidden()]);
+    }
+    let began = Instant::now();
+    let (asked, _) = play(answers).await;
+    let (l, w) = ("list", "watch 100");
+    assert_eq!(asked, [l, w, w, l, w, l, w, l, w, l]);
+    // At least half of 0.1, 0.2, 0.4, 0.8 and 1.6 s after failures, and half of 0.1 to 0.8 s before lists.
+    assert!(began.elapsed() >= Duration::from_millis(2300), "{:?}", began.elapsed());
+}
+
 /// Five of them in 0.1 s would be 50 requests a second from one watch.
 #[tokio::test]
 async fn watches_that_end_at_once_count_as_failures() {
