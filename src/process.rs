@@ -10,6 +10,7 @@ use std::future::Future;
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use telemetry::Telemetry;
+use tracing::{info, warn};
 use webhook::server::{self, Health, Limits, Shutdown};
 
 /// Where a pod finds the namespace of its service account.
@@ -159,6 +160,7 @@ pub fn run<F: Future<Output = Result<()>>>(
     main: impl FnOnce(Common, Shutdown) -> F,
 ) -> Result<()> {
     log(common.log_format);
+    raise_open_files();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
@@ -171,6 +173,21 @@ pub fn run<F: Future<Output = Result<()>>>(
     })
 }
 
+/// Each watch has a connection of its own, since kube's client speaks HTTP/1.1, and each Deployment that an
+/// allocation refers to has three watches. The usual limit of 1,024 files is reached with 340 of them.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let words = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |files| files.to_string());
+    let before = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: before.maximum, maximum: before.maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => info!("open files: at most {} (before: {})", words(before.maximum), words(before.current)),
+        Err(error) => {
+            warn!("open files: at most {}; the limit cannot be raised: {error}", words(before.current));
+        }
+    }
+}
+
 fn log(format: LogFormat) {
     use tracing_subscriber::filter::{EnvFilter, LevelFilter};
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
@@ -180,4 +197,21 @@ fn log(format: LogFormat) {
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    #[test]
+    fn as_many_files_as_may_be_can_be_opened() {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        // Other tests open files at the same time.
+        let less = Some(maximum.map_or(1 << 20, |maximum| maximum - 1));
+        assert_eq!(setrlimit(Resource::Nofile, Rlimit { current: less, maximum }), Ok(()));
+        assert_eq!(getrlimit(Resource::Nofile).current, less);
+        raise_open_files();
+        assert_eq!(getrlimit(Resource::Nofile).current, maximum);
+    }
 }

@@ -3,10 +3,11 @@
 
 use super::lean::{self, Workload as _};
 use super::progress::{Progress, cannot_be_asked_for, name_of};
-use super::watch::{Change, Subject, Watching, watch};
-use super::{Message, Observed, names::Names};
+use super::watch::{Change, Subject, Watched, Watching, watch};
+use super::{Message, Observed, names::Names, pace::Lists};
 use crds::WorkloadKind;
-use kube::{Api, Client, ResourceExt as _};
+use kube::core::NamespaceResourceScope;
+use kube::{Client, ResourceExt as _};
 use plan::{WorkloadKey, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,9 +32,28 @@ pub enum WorkloadChange {
     Trouble(Option<String>),
 }
 
+/// The watch that something comes from.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    key: Arc<WorkloadKey>,
+    /// No two watches have the same, but those of the members of one workload that began together.
+    generation: u64,
+}
+
+/// What is said of a followed workload and of its members.
+pub enum Followed {
+    Workload(WorkloadChange),
+    ReplicaSet(Change<lean::ReplicaSet>),
+    Pod(Change<lean::Pod>),
+}
+
 /// One workload and the watches that it takes.
 struct Follower {
     key: Arc<WorkloadKey>,
+    /// Of the watch of the workload itself, and of those of its members. What a watch has left in the mailbox
+    /// counts for nothing once another one has taken its place.
+    generation: u64,
+    members_generation: u64,
     /// Of the workload itself; DaemonSets are watched all at once.
     _workload: Option<Watching>,
     /// Of its ReplicaSets and pods, once its selector is known.
@@ -60,6 +80,9 @@ pub struct Followers {
     /// How far the watch of all DaemonSets is.
     daemon_sets_listed: Progress,
     names: Names,
+    lists: Lists,
+    /// The generation of the last watch.
+    generation: u64,
 }
 
 impl Followers {
@@ -72,6 +95,8 @@ impl Followers {
             daemon_sets: BTreeMap::new(),
             daemon_sets_listed: Progress::default(),
             names: Names::default(),
+            lists: Lists::default(),
+            generation: 0,
         }
     }
 
@@ -120,16 +145,46 @@ impl Followers {
         }
     }
 
-    fn begin(&self, key: &WorkloadKey) -> Follower {
-        let fault = cannot_be_asked_for(key);
+    /// What a new watch of the workload is known by.
+    fn origin(&mut self, key: &WorkloadKey) -> Origin {
+        self.generation += 1;
+        Origin { key: Arc::new(key.clone()), generation: self.generation }
+    }
+
+    /// Takes what a watch says; whether a plan is due. Of a watch that was replaced, nothing is taken.
+    pub fn take(&mut self, origin: &Origin, news: Followed, world: &mut World) -> bool {
+        let (key, generation) = (&*origin.key, origin.generation);
+        let of_members = !matches!(news, Followed::Workload(_));
+        let current = self
+            .all
+            .get(key)
+            .map(|follower| if of_members { follower.members_generation } else { follower.generation });
+        if current != Some(generation) {
+            return false;
+        }
+        match news {
+            Followed::Workload(WorkloadChange::Begun)
+            | Followed::ReplicaSet(Change::Begun)
+            | Followed::Pod(Change::Begun) => return false,
+            Followed::Workload(change) => self.workload(key, change, world),
+            Followed::ReplicaSet(change) => self.replica_set(key, change, world),
+            Followed::Pod(change) => self.pod(key, change, world),
+        }
+        true
+    }
+
+    fn begin(&mut self, key: &WorkloadKey) -> Follower {
+        let (fault, origin) = (cannot_be_asked_for(key), self.origin(key));
         let watching = match key.kind {
             _ if fault.is_some() => None,
-            WorkloadKind::Deployment => Some(self.watch_workload::<lean::Deployment>(key)),
-            WorkloadKind::StatefulSet => Some(self.watch_workload::<lean::StatefulSet>(key)),
+            WorkloadKind::Deployment => Some(self.watch_workload::<lean::Deployment>(&origin)),
+            WorkloadKind::StatefulSet => Some(self.watch_workload::<lean::StatefulSet>(&origin)),
             WorkloadKind::DaemonSet => None,
         };
         Follower {
-            key: Arc::new(key.clone()),
+            key: origin.key,
+            generation: origin.generation,
+            members_generation: 0,
             workload: Progress { listed: false, trouble: fault },
             _workload: watching,
             members: Vec::new(),
@@ -142,32 +197,27 @@ impl Followers {
         }
     }
 
-    fn watch_workload<K>(&self, key: &WorkloadKey) -> Watching
+    fn watch_workload<K>(&self, origin: &Origin) -> Watching
     where
-        K: lean::Workload<Scope = kube::core::NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + serde::de::DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
+        K: lean::Workload<Scope = NamespaceResourceScope> + Watched,
     {
-        let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
-        let subject = Subject::new(api, name_of(key)).fields(&format!("metadata.name={}", key.name));
-        let key = key.clone();
+        let (origin, key) = (origin.clone(), &origin.key);
+        let subject = Subject::<K>::of_workload(&self.client, &key.namespace, name_of(key), &self.lists)
+            .fields(&format!("metadata.name={}", key.name));
         watch(subject, self.mailbox.clone(), self.metrics.clone(), move |change| {
-            Message::Observed(Observed::Workload(key.clone(), describe(change)))
+            let news = Followed::Workload(describe(change));
+            Message::Observed(Observed::Followed(origin.clone(), news))
         })
     }
 
     /// A change of a followed workload.
-    pub fn workload(&mut self, key: &WorkloadKey, change: WorkloadChange, world: &mut World) {
+    fn workload(&mut self, key: &WorkloadKey, change: WorkloadChange, world: &mut World) {
         let Some(follower) = self.all.get_mut(key) else { return };
         match change {
             // Its pods may be on their way out; until they are gone they count.
             WorkloadChange::Gone => drop(world.workloads.remove(key)),
             WorkloadChange::Listed { present } => {
-                follower.workload = Progress::done();
+                follower.workload.listed = true;
                 if !present {
                     world.workloads.remove(key);
                 }
@@ -189,8 +239,10 @@ impl Followers {
         if self.all.get(key).is_none_or(watched) || cannot_be_asked_for(key).is_some() {
             return;
         }
-        let members = self.members(key, selector);
+        let origin = self.origin(key);
+        let members = self.members(&origin, selector);
         let Some(follower) = self.all.get_mut(key) else { return };
+        follower.members_generation = origin.generation;
         follower.uid = Some(uid);
         follower.selector = Some(selector.to_owned());
         follower.members = members;
@@ -199,26 +251,30 @@ impl Followers {
         follower.replica_sets_listed = if has_replica_sets { Progress::default() } else { Progress::done() };
     }
 
-    fn members(&self, key: &WorkloadKey, selector: &str) -> Vec<Watching> {
-        let (mailbox, metrics) = (|| self.mailbox.clone(), || self.metrics.clone());
-        let pods: Api<lean::Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let pods = Subject::new(pods, format!("pods in namespace {}", key.namespace)).labels(selector);
-        let of = key.clone();
-        let mut watches = vec![watch(pods, mailbox(), metrics(), move |change| {
-            Message::Observed(Observed::Pod(of.clone(), change))
-        })];
-        if key.kind == WorkloadKind::Deployment {
-            let sets: Api<lean::ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
-            let what = format!("ReplicaSets in namespace {}", key.namespace);
-            let of = key.clone();
-            watches.push(watch(
-                Subject::new(sets, what).labels(selector),
-                mailbox(),
-                metrics(),
-                move |change| Message::Observed(Observed::ReplicaSet(of.clone(), change)),
-            ));
+    fn members(&self, origin: &Origin, selector: &str) -> Vec<Watching> {
+        let mut watches = vec![self.watch_members_of_kind("pods", origin, selector, Followed::Pod)];
+        if origin.key.kind == WorkloadKind::Deployment {
+            watches.push(self.watch_members_of_kind("ReplicaSets", origin, selector, Followed::ReplicaSet));
         }
         watches
+    }
+
+    fn watch_members_of_kind<K>(
+        &self,
+        kind: &str,
+        origin: &Origin,
+        selector: &str,
+        wrap: fn(Change<K>) -> Followed,
+    ) -> Watching
+    where
+        K: Watched + kube::Resource<Scope = NamespaceResourceScope>,
+    {
+        let (origin, namespace) = (origin.clone(), &origin.key.namespace);
+        let what = format!("{kind} in namespace {namespace}");
+        let subject = Subject::of_workload(&self.client, namespace, what, &self.lists).labels(selector);
+        watch(subject, self.mailbox.clone(), self.metrics.clone(), move |change| {
+            Message::Observed(Observed::Followed(origin.clone(), wrap(change)))
+        })
     }
 
     /// A change of any DaemonSet: one that is not referred to any more may still carry what was injected.
@@ -262,7 +318,7 @@ impl Followers {
         }
     }
 
-    pub fn replica_set(&mut self, key: &WorkloadKey, change: Change<lean::ReplicaSet>, world: &mut World) {
+    fn replica_set(&mut self, key: &WorkloadKey, change: Change<lean::ReplicaSet>, world: &mut World) {
         let Some(follower) = self.all.get_mut(key) else { return };
         follower.replica_sets_listed.take(&change);
         match change {
@@ -283,7 +339,7 @@ impl Followers {
         }
     }
 
-    pub fn pod(&mut self, key: &WorkloadKey, change: Change<lean::Pod>, world: &mut World) {
+    fn pod(&mut self, key: &WorkloadKey, change: Change<lean::Pod>, world: &mut World) {
         let Some(follower) = self.all.get_mut(key) else { return };
         follower.pods_listed.take(&change);
         match change {

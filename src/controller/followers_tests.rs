@@ -44,7 +44,49 @@ async fn a_workload_is_unlisted_until_all_its_lists_are_complete_and_costs_nobod
     followers.pod(&web, Change::Begun, &mut world);
     assert_eq!(world.unlisted[&web], forbidden);
     assert_eq!(followers.pending(), None, "what is in the way is known");
+    followers.pod(&web, Change::Works, &mut world);
     followers.pod(&web, Change::Listed(listed()), &mut world);
+    assert!(world.unlisted.is_empty());
+}
+
+/// A workload that nobody refers to for a moment, or whose selector changes, gets other watches; what the old
+/// ones left in the mailbox would say that the new ones have listed everything.
+#[tokio::test]
+async fn what_a_replaced_watch_has_left_behind_is_dropped() {
+    let (mut followers, mut world) = (followers(), World::default());
+    let web = key(WorkloadKind::Deployment, "prod", "web");
+    let origin = |followers: &Followers, of_members: bool| {
+        let Follower { key, generation, members_generation, .. } = &followers.all[&web];
+        Origin { key: key.clone(), generation: if of_members { *members_generation } else { *generation } }
+    };
+    let there = || Followed::Workload(WorkloadChange::Listed { present: true });
+    let pods = || Followed::Pod(Change::Listed(listed()));
+    followers.follow(&BTreeSet::from([web.clone()]), &mut world);
+    let old = origin(&followers, false);
+    assert!(followers.take(&old, Followed::Workload(applied()), &mut world));
+    let old_members = origin(&followers, true);
+    followers.follow(&BTreeSet::new(), &mut world);
+    assert!(!followers.take(&old, there(), &mut world), "nobody follows it");
+
+    followers.follow(&BTreeSet::from([web.clone()]), &mut world);
+    assert!(!followers.take(&old, there(), &mut world));
+    assert!(!followers.take(&old, Followed::Workload(applied()), &mut world));
+    assert_eq!(world.unlisted[&web], "Deployment prod/web has not been listed yet");
+    let new = origin(&followers, false);
+    assert!(followers.take(&new, Followed::Workload(applied()), &mut world));
+    assert!(followers.take(&new, there(), &mut world));
+    let members = origin(&followers, true);
+    let sets = || Followed::ReplicaSet(Change::Listed(listed()));
+    assert!(followers.take(&members, sets(), &mut world));
+    assert!(!followers.take(&old_members, pods(), &mut world));
+    assert_eq!(world.unlisted[&web], "pods in namespace prod have not been listed yet");
+
+    let (uid, selector) = ("1".to_owned(), "app=other".to_owned());
+    let changed = WorkloadChange::Applied { uid, selector, workload: plan::Workload::default() };
+    assert!(followers.take(&new, Followed::Workload(changed), &mut world));
+    assert!(!followers.take(&members, sets(), &mut world) && !followers.take(&members, pods(), &mut world));
+    let members = origin(&followers, true);
+    assert!(followers.take(&members, sets(), &mut world) && followers.take(&members, pods(), &mut world));
     assert!(world.unlisted.is_empty());
 }
 
@@ -74,8 +116,9 @@ async fn what_makes_no_request_is_not_watched() {
         let bad = key(kind, "prod ", "web");
         followers.follow(&BTreeSet::from([bad.clone()]), &mut world);
         assert!(followers.all[&bad]._workload.is_none());
-        let said =
-            format!("{kind:?} prod /web cannot be asked for: \"prod \" is no valid name of a namespace");
+        let said = format!(
+            "{kind:?} prod /web cannot be asked for: \"prod \" is not a valid namespace; remove the white space"
+        );
         assert_eq!(world.unlisted[&bad], said);
     }
 }
@@ -95,6 +138,7 @@ async fn daemon_sets_wait_for_the_one_watch_of_all_of_them() {
         "spec": { "selector": { "matchLabels": { "app": "agent" } } },
     });
     followers.daemon_set(Change::Applied(serde_json::from_value(object).unwrap()), &mut world);
+    followers.daemon_set(Change::Works, &mut world);
     followers.daemon_set(Change::Listed(BTreeSet::from(["1".to_owned()])), &mut world);
     assert_eq!(world.unlisted[&agent], "pods in namespace prod have not been listed yet");
     followers.pod(&agent, Change::Listed(listed()), &mut world);

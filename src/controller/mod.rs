@@ -10,6 +10,7 @@ mod act;
 mod bugs;
 mod clock;
 mod events;
+mod failure;
 mod followers;
 mod gauges;
 mod handover;
@@ -17,6 +18,7 @@ mod lean;
 mod names;
 mod observe;
 mod offers;
+mod pace;
 pub mod process;
 mod progress;
 mod publish;
@@ -36,11 +38,11 @@ use crate::leader::{Command, Elector, LeaderToken, Standing};
 use accounts::Accounts;
 use anyhow::{Context as _, Result, bail};
 use clock::Clock;
-use followers::{Followers, WorkloadChange};
+use followers::{Followed, Followers, Origin};
 use handover::Handover;
-use kube::{Api, Client};
+use kube::Client;
 use offers::Offers;
-use plan::{WorkloadKey, World};
+use plan::World;
 use publish::{Answer, Target, Writer, Written};
 use state::State;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,9 +89,7 @@ enum Observed {
     Node(Change<lean::Node>),
     DaemonSet(Change<lean::DaemonSet>),
     Unscheduled(Change<lean::Pod>),
-    Workload(WorkloadKey, WorkloadChange),
-    ReplicaSet(WorkloadKey, Change<lean::ReplicaSet>),
-    Pod(WorkloadKey, Change<lean::Pod>),
+    Followed(Origin, Followed),
 }
 
 /// What the rest of the process may know of the controller.
@@ -97,6 +97,8 @@ enum Observed {
 pub struct Pulse {
     /// What is not known yet; `None`: everything is.
     pub missing: Option<String>,
+    /// What was known, and cannot be watched now: plans are made with what was known last.
+    pub outdated: Option<String>,
     /// How often the loop has turned.
     pub turns: u64,
     /// This replica leads.
@@ -406,17 +408,16 @@ impl Controller {
 fn watches(client: &Client, mailbox: &mpsc::Sender<Message>, metrics: &Metrics) -> [Watching; 4] {
     // Injected pods that wait for a node are few wherever one looks; those of gone allocations have
     // nobody else to ask for them.
-    let waiting = Subject::new(Api::all(client.clone()), "unscheduled pods")
-        .fields("spec.nodeName=,status.phase=Pending");
+    let waiting = Subject::all(client, "unscheduled pods").fields("spec.nodeName=,status.phase=Pending");
     let (send, metrics) = (|| mailbox.clone(), || metrics.clone());
     [
-        watch(Subject::new(Api::all(client.clone()), "NetIPAllocations"), send(), metrics(), |change| {
+        watch(Subject::all(client, "NetIPAllocations"), send(), metrics(), |change| {
             Message::Observed(Observed::Allocation(change))
         }),
-        watch(Subject::new(Api::all(client.clone()), "nodes"), send(), metrics(), |change| {
+        watch(Subject::all(client, "nodes"), send(), metrics(), |change| {
             Message::Observed(Observed::Node(change))
         }),
-        watch(Subject::new(Api::all(client.clone()), "DaemonSets"), send(), metrics(), |change| {
+        watch(Subject::all(client, "DaemonSets"), send(), metrics(), |change| {
             Message::Observed(Observed::DaemonSet(change))
         }),
         watch(waiting, send(), metrics(), |change| Message::Observed(Observed::Unscheduled(change))),

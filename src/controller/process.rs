@@ -111,11 +111,9 @@ async fn report(
     let healthy = meter.gcp.healthy.with_label_values(&[pod]);
     loop {
         healthy.set(1);
-        let Pulse { missing, turns, .. } = pulse.borrow_and_update().clone();
-        match missing {
-            None if turns > 0 => check.ready(),
-            None => check.not_ready("has not started yet"),
-            Some(missing) => check.not_ready(format!("waiting for {missing}")),
+        match readiness(&pulse.borrow_and_update()) {
+            Ok(()) => check.ready(),
+            Err(reason) => check.not_ready(reason),
         }
         heart.beat();
         for (account, level) in clouds.levels() {
@@ -132,6 +130,18 @@ async fn report(
             // The controller has ended; whoever runs it says how.
             std::future::pending::<()>().await;
         }
+    }
+}
+
+/// Whether the controller has all that it needs, or what it lacks.
+fn readiness(pulse: &Pulse) -> Result<(), String> {
+    match pulse {
+        Pulse { missing: Some(missing), .. } => Err(format!("waiting for {missing}")),
+        Pulse { turns: 0, .. } => Err("has not started yet".to_owned()),
+        Pulse { outdated: Some(outdated), .. } => {
+            Err(format!("goes on with what was known before: {outdated}"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -159,5 +169,23 @@ impl Meter for CloudMeter {
                 errors.inc();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_names_what_is_missing_and_what_is_old() {
+        let pulse = Pulse::default();
+        assert_eq!(readiness(&pulse), Err("has not started yet".to_owned()));
+        let pulse = Pulse { turns: 1, ..pulse };
+        assert_eq!(readiness(&pulse), Ok(()));
+        let pulse = Pulse { outdated: Some("nodes: 403 Forbidden: no".to_owned()), ..pulse };
+        let old = "goes on with what was known before: nodes: 403 Forbidden: no";
+        assert_eq!(readiness(&pulse), Err(old.to_owned()));
+        let pulse = Pulse { missing: Some("NetIPAllocations".to_owned()), ..pulse };
+        assert_eq!(readiness(&pulse), Err("waiting for NetIPAllocations".to_owned()));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::watch::Change;
 use plan::WorkloadKey;
+use plan::parse::Place;
 
 /// How far a watch is.
 #[derive(Clone, Debug, Default)]
@@ -21,8 +22,9 @@ impl Progress {
         match change {
             Change::Applied(_) | Change::Gone(_) => return false,
             Change::Begun => {}
+            // What is in the way of the watch may still be.
             Change::Listed(_) => {
-                *self = Self::done();
+                self.listed = true;
                 return false;
             }
             Change::Failed(why) => self.trouble = Some(why.clone()),
@@ -40,22 +42,8 @@ pub fn name_of(key: &WorkloadKey) -> String {
 /// What is wrong with a name that no request can be made of; objects that were stored under an older schema
 /// may have any.
 pub fn cannot_be_asked_for(key: &WorkloadKey) -> Option<String> {
-    let fault = if key.namespace.len() > 63 || !is_label(&key.namespace) {
-        format!("{:?} is no valid name of a namespace", key.namespace)
-    } else if key.name.len() > 253 || !key.name.split('.').all(is_label) {
-        format!("{:?} is no valid name of a {:?}", key.name, key.kind)
-    } else {
-        return None;
-    };
-    Some(format!("{} cannot be asked for: {fault}", name_of(key)))
-}
-
-/// Letters, digits and hyphens as in DNS-1123; how long it may be depends on where it stands.
-fn is_label(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let edge = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
-    let bytes = text.as_bytes();
-    bytes.iter().all(|byte| inner(*byte)) && edge(bytes.first()) && edge(bytes.last())
+    let checked = Place::Namespace.check(&key.namespace).and_then(|()| Place::Name.check(&key.name));
+    checked.err().map(|fault| format!("{} cannot be asked for: {fault}", name_of(key)))
 }
 
 #[cfg(test)]
@@ -94,16 +82,20 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_done_when_it_is_complete_and_trouble_ends_with_it() {
+    fn a_list_is_done_when_it_is_complete_and_trouble_when_it_works() {
         let mut progress = Progress::default();
         assert!(progress.take::<()>(&Change::Begun));
         assert!(progress.take::<()>(&Change::Failed("403".to_owned())));
         assert!(progress.take::<()>(&Change::Begun));
         assert_eq!(progress.trouble.as_deref(), Some("403"), "a new try is no success");
+        assert!(progress.take::<()>(&Change::Works));
+        assert!(!progress.listed && progress.trouble.is_none());
         assert!(!progress.take::<()>(&Change::Listed(std::collections::BTreeSet::new())));
-        assert!(progress.listed && progress.trouble.is_none());
+        assert!(progress.listed);
         progress.take::<()>(&Change::Failed("503".to_owned()));
         assert!(progress.listed, "what was listed is known");
+        progress.take::<()>(&Change::Listed(std::collections::BTreeSet::new()));
+        assert_eq!(progress.trouble.as_deref(), Some("503"), "a list alone does not end it");
         progress.take::<()>(&Change::Works);
         assert_eq!(progress.trouble, None);
     }

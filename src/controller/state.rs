@@ -1,6 +1,6 @@
 //! Everything that the controller knows: one world, updated in place by what the watches say.
 
-use super::followers::{Followers, WorkloadChange};
+use super::followers::Followers;
 use super::progress::Progress;
 use super::watch::Change;
 use super::{Observed, lean};
@@ -62,6 +62,13 @@ impl State {
         Some(progress.trouble.clone().unwrap_or_else(|| what.to_owned()))
     }
 
+    /// What everybody needs and was listed, but cannot be watched now. Plans go on with what is known: it is old,
+    /// and better than nothing.
+    pub fn outdated(&self) -> Option<String> {
+        let lists = [&self.listed.allocations, &self.listed.nodes];
+        lists.iter().filter(|progress| progress.listed).find_map(|progress| progress.trouble.clone())
+    }
+
     /// What is still on its way, with nothing said to be in it: for those who have the patience.
     pub fn pending(&self) -> Option<String> {
         let lists = [
@@ -88,14 +95,9 @@ impl State {
             Observed::Allocation(change) => return self.allocation(change),
             Observed::Node(change) => return self.node(change),
             Observed::Unscheduled(change) => return self.unscheduled(change),
-            Observed::DaemonSet(Change::Begun)
-            | Observed::Workload(_, WorkloadChange::Begun)
-            | Observed::ReplicaSet(_, Change::Begun)
-            | Observed::Pod(_, Change::Begun) => return false,
+            Observed::Followed(origin, news) => return self.followers.take(&origin, news, world),
+            Observed::DaemonSet(Change::Begun) => return false,
             Observed::DaemonSet(change) => self.followers.daemon_set(change, world),
-            Observed::Workload(key, change) => self.followers.workload(&key, change, world),
-            Observed::ReplicaSet(key, change) => self.followers.replica_set(&key, change, world),
-            Observed::Pod(key, change) => self.followers.pod(&key, change, world),
         }
         true
     }
@@ -418,6 +420,24 @@ mod tests {
         assert!(!state.allocation(Change::Applied(allocation("a", 5))), "known");
         assert!(state.allocation(Change::Applied(allocation("a", 6))));
         assert_eq!(state.version("voice"), Some("6"));
+    }
+
+    #[tokio::test]
+    async fn a_watch_in_trouble_is_named_and_stops_nothing() {
+        let mut state = state();
+        state.allocation(Change::Listed(BTreeSet::new()));
+        state.node(Change::Failed("nodes: 403".to_owned()));
+        assert_eq!(state.missing().as_deref(), Some("nodes: 403"), "nothing is known yet");
+        state.node(Change::Works);
+        state.node(Change::Listed(BTreeSet::new()));
+        assert_eq!((state.missing(), state.outdated()), (None, None));
+        state.node(Change::Failed("nodes: 503".to_owned()));
+        assert_eq!((state.missing(), state.outdated().as_deref()), (None, Some("nodes: 503")));
+        state.node(Change::Works);
+        state.allocation(Change::Failed("NetIPAllocations: 503".to_owned()));
+        assert_eq!(state.outdated().as_deref(), Some("NetIPAllocations: 503"));
+        state.allocation(Change::Works);
+        assert_eq!(state.outdated(), None);
     }
 
     #[tokio::test]

@@ -53,10 +53,10 @@ impl Controller {
     }
 
     fn beat(&mut self, missing: Option<String>) {
-        let leading = self.is_leading();
-        self.gauges.pulse(missing.is_none(), leading);
+        let (leading, outdated) = (self.is_leading(), self.state.outdated());
+        self.gauges.pulse(missing.is_none() && outdated.is_none(), leading);
         self.pulse.send_modify(|pulse| {
-            *pulse = Pulse { missing, leading, turns: pulse.turns.wrapping_add(1) };
+            *pulse = Pulse { missing, outdated, leading, turns: pulse.turns.wrapping_add(1) };
         });
     }
 

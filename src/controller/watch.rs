@@ -4,18 +4,25 @@
 //! never answered, and cannot tell a watch that is open and silent from one that hangs. Who waits for a
 //! list has to be told what is in its way.
 
+pub use super::failure::explain;
+
 use super::Message;
+use super::failure::{Failure, Health};
+use super::pace::{Backoff, LONGEST_OF_ALL, LONGEST_OF_LISTS, LONGEST_OF_ONE, Lists};
+use super::throttle::RetryAfter;
 use futures::{FutureExt as _, StreamExt as _};
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::{Api, Resource, ResourceExt as _};
+use kube::api::{ListParams, ObjectList, WatchEvent, WatchParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 use telemetry::controller::Metrics;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
@@ -36,21 +43,50 @@ pub enum Change<K> {
     Works,
 }
 
+/// What can be watched.
+pub trait Watched:
+    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
+
+impl<K> Watched for K where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
+
 /// Ends with its handle.
 pub type Watching = AbortOnDropHandle<()>;
 
 /// What to watch.
 pub struct Subject<K> {
-    pub api: Api<K>,
+    api: Api<K>,
     /// In words: "pods in namespace prod".
-    pub what: String,
-    pub labels: Option<String>,
-    pub fields: Option<String>,
+    what: String,
+    labels: Option<String>,
+    fields: Option<String>,
+    /// What its lists wait for; `None`: every allocation needs it, and it waits for nobody.
+    lists: Option<Lists>,
+    /// What the API server asked for last, of this watch.
+    retry_after: RetryAfter,
 }
 
-impl<K> Subject<K> {
-    pub fn new(api: Api<K>, what: impl Into<String>) -> Self {
-        Self { api, what: what.into(), labels: None, fields: None }
+impl<K: Resource<DynamicType = ()>> Subject<K> {
+    /// All there are, for everybody.
+    pub fn all(client: &Client, what: impl Into<String>) -> Self {
+        let retry_after = RetryAfter::default();
+        let api = Api::all(retry_after.noted_by(client));
+        Self { api, what: what.into(), labels: None, fields: None, lists: None, retry_after }
+    }
+
+    /// Those in a namespace, for one workload.
+    pub fn of_workload(client: &Client, namespace: &str, what: impl Into<String>, lists: &Lists) -> Self
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+    {
+        let retry_after = RetryAfter::default();
+        let api = Api::namespaced(retry_after.noted_by(client), namespace);
+        let (what, lists) = (what.into(), Some(lists.clone()));
+        Self { api, what, labels: None, fields: None, lists, retry_after }
     }
 
     pub fn labels(self, labels: &str) -> Self {
@@ -70,14 +106,10 @@ const WATCH_SECONDS: u32 = 290;
 /// without a word; it is begun anew from where it was, which costs one request if it was not.
 const SILENCE: Duration = Duration::from_secs(90);
 /// A watch that has been open for this long works, though nothing happened.
-const STEADY: Duration = Duration::from_secs(10);
+const STEADY: Duration = Duration::from_secs(5);
+/// No watch is begun more often than this, whatever ends it.
+const SHORTEST: Duration = Duration::from_millis(100);
 const PAGE: u32 = 500;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// An API server that comes back is noticed within seconds.
-const LAST_PAUSE: Duration = Duration::from_secs(2);
-/// Watches that could not be begun in a row before everything is listed anew: the version that they begin
-/// with may be one that the API server has not reached.
-const RELIST_AFTER: u32 = 5;
 
 /// Watches the subject for ever. A watch that panics ends the controller: what it was to tell is not heard of.
 pub fn watch<K>(
@@ -87,11 +119,14 @@ pub fn watch<K>(
     wrap: impl Fn(Change<K>) -> Message + Send + Sync + 'static,
 ) -> Watching
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K: Watched,
 {
     let what = subject.what.clone();
     let broken = mailbox.clone();
-    let watcher = Watcher { subject, mailbox, metrics, wrap, health: Health::default(), pause: FIRST_PAUSE };
+    let backoff = Backoff::new(if subject.lists.is_some() { LONGEST_OF_ONE } else { LONGEST_OF_ALL });
+    let health = Health::default();
+    let (relists, failures, silences) = (Backoff::new(LONGEST_OF_LISTS), 0, 0);
+    let watcher = Watcher { subject, mailbox, metrics, wrap, health, backoff, relists, failures, silences };
     AbortOnDropHandle::new(tokio::spawn(async move {
         if AssertUnwindSafe(watcher.run()).catch_unwind().await.is_err() {
             let _ = broken.send(Message::Broken(format!("the watch of {what} ended badly"))).await;
@@ -105,37 +140,39 @@ struct Watcher<K, W> {
     metrics: Metrics,
     wrap: W,
     health: Health,
-    pause: Duration,
+    backoff: Backoff,
+    /// Pauses before a list that is not the first, until the watch works: lists of thousands of nodes are no
+    /// stand-in for a watch.
+    relists: Backoff,
+    /// Failures since the watch worked last. Lists that worked in between change nothing: a watch that fails
+    /// after every list must not list without a pause.
+    failures: u32,
+    /// How often in a row nothing was heard of an open watch.
+    silences: u32,
 }
 
 /// Nobody listens any more.
 struct Over;
 
-/// What becomes of a watch.
-enum Then {
-    /// It goes on from this version.
-    Resume(String),
-    /// Everything has to be listed anew.
-    Relist,
+/// How an open watch ended.
+enum Ended {
+    /// As it should, or its end never arrived: it goes on from where it was.
+    Well,
+    Badly(Failure),
 }
 
 impl<K, W> Watcher<K, W>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K: Watched,
     W: Fn(Change<K>) -> Message + Send + Sync + 'static,
 {
     async fn run(mut self) {
-        loop {
-            let ended = match self.list().await {
-                Ok(Some(version)) => self.follow(version).await,
-                Ok(None) => Ok(()),
-                Err(over) => Err(over),
-            };
-            if ended.is_err() {
+        while let Ok(listed) = self.list().await {
+            let Some(version) = listed else { continue };
+            if self.follow(version).await.is_err() {
                 return;
             }
-            // What makes us list anew may do so again at once.
-            sleep(FIRST_PAUSE).await;
+            sleep(self.relists.pause(None, fastrand::f64())).await;
         }
     }
 
@@ -154,10 +191,10 @@ where
             ..ListParams::default()
         };
         loop {
-            let page = match timeout(ANSWER, self.subject.api.list(&parameters)).await {
-                Ok(Ok(page)) => page,
-                Ok(Err(error)) => return self.failed(&explain(&error)).await.map(|()| None),
-                Err(_) => return self.failed(&unanswered()).await.map(|()| None),
+            let (since, page) = self.page(&parameters).await;
+            let page = match page {
+                Ok(page) => page,
+                Err(failure) => return self.failed(&failure, since).await.map(|()| None),
             };
             for object in page.items {
                 uids.extend(object.uid());
@@ -167,19 +204,36 @@ where
             if parameters.continue_token.is_none() {
                 let version = page.metadata.resource_version.filter(|version| !version.is_empty());
                 if version.is_none() {
-                    return self.failed("the list has no resourceVersion").await.map(|()| None);
+                    return self.failed(&Failure::without_version(), since).await.map(|()| None);
                 }
-                self.health.listed = true;
-                self.works().await?;
+                if self.health.lists() {
+                    self.tell_recovery().await?;
+                }
                 self.tell(Change::Listed(uids)).await?;
                 return Ok(version);
             }
         }
     }
 
+    /// One page of a list when it is its turn, and when it was asked for.
+    async fn page(&self, parameters: &ListParams) -> (Instant, Result<ObjectList<K>, Failure>) {
+        let call = async {
+            let since = Instant::now();
+            let page = match timeout(ANSWER, self.subject.api.list(parameters)).await {
+                Ok(Ok(page)) => Ok(page),
+                Ok(Err(error)) => Err(Failure::of(&error)),
+                Err(_) => Err(Failure::unanswered(ANSWER)),
+            };
+            (since, page)
+        };
+        match &self.subject.lists {
+            Some(lists) => lists.in_turn(self.failures > 0, call).await,
+            None => call.await,
+        }
+    }
+
     /// Watches from there on, until everything has to be listed anew.
     async fn follow(&mut self, mut version: String) -> Result<(), Over> {
-        let mut refused = 0;
         loop {
             let parameters = WatchParams {
                 label_selector: self.subject.labels.clone(),
@@ -188,168 +242,118 @@ where
                 bookmarks: true,
                 send_initial_events: false,
             };
-            let failed = match timeout(ANSWER, self.subject.api.watch(&parameters, &version)).await {
-                Ok(Ok(events)) => {
-                    refused = 0;
-                    match self.events(std::pin::pin!(events), version).await? {
-                        Then::Resume(from) => version = from,
-                        Then::Relist => return Ok(()),
+            let began = Instant::now();
+            let (failure, since) = match timeout(ANSWER, self.subject.api.watch(&parameters, &version)).await
+            {
+                Ok(Ok(events)) => match self.events(pin!(events), &mut version).await? {
+                    Ended::Well => {
+                        sleep_until(began + SHORTEST).await;
+                        continue;
                     }
-                    continue;
-                }
-                Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Ok(()),
-                Ok(Err(error)) => explain(&error),
-                Err(_) => unanswered(),
+                    Ended::Badly(failure) => (failure, Instant::now()),
+                },
+                Ok(Err(error)) => (Failure::of(&error), began),
+                Err(_) => (Failure::unanswered(ANSWER), began),
             };
-            self.failed(&failed).await?;
-            refused += 1;
-            if refused >= RELIST_AFTER {
+            self.failed(&failure, since).await?;
+            if self.failures >= failure.relist_after {
                 return Ok(());
             }
         }
     }
 
-    /// Takes the events of one open watch.
-    async fn events<S>(&mut self, mut events: std::pin::Pin<&mut S>, version: String) -> Result<Then, Over>
+    /// Takes the events of one open watch, and the version that it has come to.
+    async fn events<S>(&mut self, mut events: Pin<&mut S>, version: &mut String) -> Result<Ended, Over>
     where
         S: futures::Stream<Item = kube::Result<WatchEvent<K>>>,
     {
-        let (mut version, opened) = (version, Instant::now());
+        let (opened, mut heard) = (Instant::now(), false);
         loop {
-            let patience = if self.health.is_well() { SILENCE } else { STEADY };
-            let event = match timeout(patience, events.next()).await {
-                Ok(event) => event,
-                Err(_) if patience == STEADY => {
+            let proven = self.failures == 0 && self.health.is_well();
+            let event = match timeout(if proven { SILENCE } else { STEADY }, events.next()).await {
+                Ok(Some(event)) => event,
+                Ok(None) if heard || opened.elapsed() >= STEADY => return Ok(Ended::Well),
+                Ok(None) => return Ok(Ended::Badly(Failure::ended_at_once())),
+                Err(_) if !proven => {
                     self.works().await?;
                     continue;
                 }
-                // Its end never arrived.
-                Err(_) => return Ok(Then::Resume(version)),
+                Err(_) => return Ok(self.silent()),
             };
-            let object = match event {
-                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => Change::Applied(object),
-                Some(Ok(WatchEvent::Deleted(object))) => Change::Gone(object),
-                Some(Ok(WatchEvent::Bookmark(bookmark))) => {
-                    let next = bookmark.metadata.resource_version;
-                    if older(&next, &version) {
-                        info!(
-                            "{}: its history was replaced by an older one; listing anew",
-                            self.subject.what
-                        );
-                        return Ok(Then::Relist);
-                    }
-                    version = next;
-                    self.works().await?;
-                    continue;
+            let (change, next) = match event {
+                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                    let next = object.resource_version();
+                    (Some(Change::Applied(object)), next)
                 }
-                Some(Ok(WatchEvent::Error(status))) if status.code == 410 => return Ok(Then::Relist),
-                Some(Ok(WatchEvent::Error(status))) => {
-                    self.failed(&sentence(&status)).await?;
-                    return Ok(Then::Resume(version));
+                Ok(WatchEvent::Deleted(object)) => {
+                    let next = object.resource_version();
+                    (Some(Change::Gone(object)), next)
                 }
+                Ok(WatchEvent::Bookmark(bookmark)) => (None, Some(bookmark.metadata.resource_version)),
+                Ok(WatchEvent::Error(status)) => return Ok(Ended::Badly(Failure::told(&status))),
                 // One object that cannot be read costs only itself.
-                Some(Err(kube::Error::SerdeError(error))) => {
+                Err(kube::Error::SerdeError(error)) => {
                     warn!("{}: an object cannot be read: {error}", self.subject.what);
                     continue;
                 }
-                Some(Err(error)) => {
-                    self.failed(&explain(&error)).await?;
-                    return Ok(Then::Resume(version));
-                }
-                None => {
-                    if opened.elapsed() < FIRST_PAUSE {
-                        sleep(FIRST_PAUSE).await;
-                    }
-                    return Ok(Then::Resume(version));
-                }
+                Err(error) => return Ok(Ended::Badly(Failure::of(&error))),
             };
-            if let Change::Applied(object) | Change::Gone(object) = &object {
-                version = object.resource_version().unwrap_or(version);
+            if let Some(next) = next {
+                if older(&next, version) {
+                    return Ok(Ended::Badly(Failure::back_in_time(version, &next)));
+                }
+                *version = next;
             }
+            (heard, self.silences) = (true, 0);
             self.works().await?;
-            self.tell(object).await?;
+            if let Some(change) = change {
+                self.tell(change).await?;
+            }
         }
     }
 
-    /// A call failed: says so if it is time to, and waits a little.
-    async fn failed(&mut self, why: &str) -> Result<(), Over> {
-        let (kind, pause) = (K::kind(&()), self.pause);
-        warn!("{}: {why}; trying again in {pause:?}", self.subject.what);
-        self.metrics.watch_restarts.with_label_values(&[&*kind]).inc();
-        if let Some(why) = self.health.failed(why, Instant::now()) {
-            self.tell(Change::Failed(format!("{}: {why}", self.subject.what))).await?;
+    /// Nothing came for long. A watch whose connection is gone is heard of again when it is begun anew.
+    fn silent(&mut self) -> Ended {
+        self.silences += 1;
+        if self.silences < 2 {
+            return Ended::Well;
         }
-        sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
-        self.pause = (pause * 2).min(LAST_PAUSE);
+        self.silences = 0;
+        Ended::Badly(Failure::silent())
+    }
+
+    /// A call failed: says so if it is time to, and waits a little.
+    async fn failed(&mut self, failure: &Failure, since: Instant) -> Result<(), Over> {
+        self.failures = self.failures.saturating_add(1);
+        let asked = self.subject.retry_after.take().or(failure.retry_after);
+        let pause = self.backoff.pause(asked, fastrand::f64());
+        let (what, why) = (&self.subject.what, &failure.why);
+        warn!("{what}: {why}; trying again in {pause:?}");
+        self.metrics.watch_restarts.with_label_values(&[&*K::kind(&())]).inc();
+        if let Some(why) = self.health.failed(why, since, Instant::now()) {
+            if self.health.listed {
+                warn!("{what} cannot be watched; what was known last counts until then");
+            }
+            self.tell(Change::Failed(format!("{what}: {why}"))).await?;
+        }
+        sleep(pause).await;
         Ok(())
     }
 
     async fn works(&mut self) -> Result<(), Over> {
-        self.pause = FIRST_PAUSE;
+        self.failures = 0;
+        self.backoff.worked();
+        self.relists.worked();
         if self.health.works() {
-            self.tell(Change::Works).await?;
+            self.tell_recovery().await?;
         }
         Ok(())
     }
-}
 
-/// Whether a watch can be relied on.
-#[derive(Debug, Default)]
-struct Health {
-    /// There was a complete list: what is known is old at worst.
-    listed: bool,
-    failing_since: Option<Instant>,
-    /// What was said of it last.
-    said: Option<String>,
-}
-
-/// How long what was listed is good enough while the watch fails.
-const OUTDATED: Duration = Duration::from_secs(30);
-
-impl Health {
-    /// A call failed; what is to be said, if it is news.
-    fn failed(&mut self, why: &str, now: Instant) -> Option<String> {
-        let since = *self.failing_since.get_or_insert(now);
-        let counts = !self.listed || now.duration_since(since) > OUTDATED;
-        let news = counts && self.said.as_deref() != Some(why);
-        if news {
-            self.said = Some(why.to_owned());
-        }
-        news.then(|| why.to_owned())
+    async fn tell_recovery(&self) -> Result<(), Over> {
+        info!("{}: it works again", self.subject.what);
+        self.tell(Change::Works).await
     }
-
-    /// It works; whether that is news.
-    fn works(&mut self) -> bool {
-        self.failing_since = None;
-        self.said.take().is_some()
-    }
-
-    fn is_well(&self) -> bool {
-        self.failing_since.is_none()
-    }
-}
-
-fn unanswered() -> String {
-    format!("no answer within {} s", ANSWER.as_secs())
-}
-
-/// The API server's words, or those of what is between it and us.
-pub fn explain(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => sentence(status),
-        other => {
-            let mut source: &dyn std::error::Error = other;
-            while let Some(deeper) = source.source() {
-                source = deeper;
-            }
-            source.to_string()
-        }
-    }
-}
-
-fn sentence(status: &kube::core::Status) -> String {
-    let reason = if status.reason.is_empty() { String::new() } else { format!(" {}", status.reason) };
-    format!("{}{reason}: {}", status.code, status.message)
 }
 
 /// Versions are ordered numbers.
@@ -358,50 +362,5 @@ fn older(one: &str, other: &str) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::expect_used, clippy::panic)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn before_the_first_list_every_failure_is_said_once() {
-        let (mut health, now) = (Health::default(), Instant::now());
-        assert_eq!(health.failed("403", now).as_deref(), Some("403"));
-        assert_eq!(health.failed("403", now), None, "no news");
-        assert_eq!(health.failed("503", now).as_deref(), Some("503"));
-        assert!(health.works());
-        assert!(!health.works(), "no news either");
-    }
-
-    #[tokio::test]
-    async fn what_was_listed_is_good_enough_for_a_while() {
-        let mut health = Health { listed: true, ..Health::default() };
-        let now = Instant::now();
-        assert_eq!(health.failed("503", now), None);
-        assert_eq!(health.failed("503", now + OUTDATED), None);
-        let later = now + OUTDATED + Duration::from_secs(1);
-        assert_eq!(health.failed("503", later).as_deref(), Some("503"));
-        assert!(health.works());
-        assert_eq!(health.failed("503", later), None, "it begins anew");
-    }
-
-    /// What it was to tell would never be heard of.
-    #[tokio::test]
-    async fn a_watch_that_panics_ends_the_controller() {
-        let config = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
-        let api = Api::all(kube::Client::try_from(config).expect("a client"));
-        let telemetry = telemetry::Telemetry::new(None).expect("telemetry");
-        let metrics = Metrics::new(&telemetry).expect("metrics");
-        let (send, mut mailbox) = mpsc::channel(1);
-        let subject = Subject::<super::super::lean::Node>::new(api, "nodes");
-        let _watching = watch(subject, send, metrics, |_| panic!("a bug of ours"));
-        let message = mailbox.recv().await;
-        assert!(matches!(message, Some(Message::Broken(what)) if what.contains("nodes")));
-    }
-
-    #[test]
-    fn versions_are_numbers() {
-        assert!(older("99", "100"));
-        assert!(!older("100", "100"));
-        assert!(!older("", "100"), "what is no number is not compared");
-    }
-}
+#[path = "watch_tests.rs"]
+mod tests;

@@ -66,6 +66,77 @@ pub async fn workloads_that_cannot_be_listed_cost_nobody_else() -> Result<()> {
     replica.stop().await
 }
 
+/// A list that is never answered is given up and begun anew. Until then the workload's own allocation says
+/// what it waits for, and a neighbour fails over; afterwards it drains like any other.
+pub async fn a_list_that_hangs_once_is_begun_anew() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let proxy = Proxy::start(stage.config()).await?;
+    proxy.spoil(Some("GET"), &pods("once"), 1, Spoil::Hang);
+    let replica = stage.replica_through(proxy.config()?, "controller", None, LEASE)?;
+    let healthy = stage.scene("healthy", 2, 1).await?;
+    healthy.workload("Deployment", 1, true, 0).await?;
+    healthy.allocate(healthy.workload_ref("Deployment")).await?;
+    let first = healthy.settled().await?[0];
+    healthy.pods_ready(1).await?;
+    let scene = stage.scene("once", 2, 1).await?;
+    scene.workload("Deployment", 1, true, 0).await?;
+    scene.allocate(scene.workload_ref("Deployment")).await?;
+    scene.condition("Degraded", "True", "WorkloadUnknown").await?;
+    ensure!(proxy.hits(&pods("once")) == 1, "the list hangs");
+    healthy.drain(first).await?;
+    healthy.arrives(0, 3 - first).await?;
+    scene.condition("Degraded", "False", "").await?;
+    ensure!(proxy.hits(&pods("once")) == 1, "it hung once");
+    let first = scene.settled().await?[0];
+    scene.pods_ready(1).await?;
+    scene.drain(first).await?;
+    scene.arrives(0, 3 - first).await.context("a move by choice, which asks for the list")?;
+    for scene in [&healthy, &scene] {
+        scene.no_violations()?;
+    }
+    replica.stop().await
+}
+
+/// What is known of the nodes is old: that is said, and everything that can go on does.
+pub async fn a_watch_of_nodes_that_fails_is_told_and_stops_nothing() -> Result<()> {
+    let stage = Stage::empty().await?;
+    let proxy = Proxy::start(stage.config()).await?;
+    let replica = stage.replica_through(proxy.config()?, "controller", None, LEASE)?;
+    let later = stage.scene("later", 2, 1).await?;
+    let before = stage.scene("before", 2, 1).await?;
+    before.allocate(json!({})).await?;
+    // The nodes of the other one came first, so that they are known too.
+    before.settled().await?;
+    let outdated = || replica.pulse.borrow().outdated.clone();
+    ensure!(outdated().is_none(), "{:?}", outdated());
+    proxy.spoil(Some("GET"), "/api/v1/nodes", usize::MAX, Spoil::Forbid);
+    proxy.cut();
+    eventually("the watch of nodes to be named", async || {
+        let named = outdated().is_some_and(|what| what.starts_with("nodes: 403"));
+        ensure!(named, "{:?} after {} refusals", outdated(), proxy.hits("/api/v1/nodes"));
+        Ok(())
+    })
+    .await?;
+    let ready = |value: &str| {
+        let metrics = replica.metrics();
+        metrics
+            .lines()
+            .any(|line| line.starts_with("netipallocation_controller_ready{") && line.ends_with(value))
+    };
+    ensure!(ready(" 0"), "{}", replica.metrics());
+    ensure!(replica.pulse.borrow().missing.is_none() && replica.is_leading(), "{:?}", replica.pulse.borrow());
+    later.allocate(json!({})).await?;
+    later.settled().await.context("with the nodes that were known")?;
+    proxy.heal("/api/v1/nodes");
+    eventually("nodes to be watched again", async || {
+        ensure!(outdated().is_none() && ready(" 1"), "{:?}", outdated());
+        Ok(())
+    })
+    .await?;
+    later.no_violations()?;
+    replica.stop().await
+}
+
 /// A budget that refuses is told, and costs no more time than it refuses.
 pub async fn an_eviction_that_a_budget_refuses_is_told_and_done_when_it_may_be() -> Result<()> {
     let stage = Stage::empty().await?;

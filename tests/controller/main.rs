@@ -217,6 +217,8 @@ fn on_their_own() -> Vec<Test> {
         processes::sigstop_and_sigcont_of_a_leader_in_the_middle_of_a_move,
         processes::bad_settings_end_with_two_and_a_sentence,
         isolation::workloads_that_cannot_be_listed_cost_nobody_else,
+        isolation::a_list_that_hangs_once_is_begun_anew,
+        isolation::a_watch_of_nodes_that_fails_is_told_and_stops_nothing,
         isolation::an_eviction_that_a_budget_refuses_is_told_and_done_when_it_may_be,
         isolation::an_address_added_during_an_audit_is_read_right_after_it,
         isolation::a_read_back_that_fails_is_repeated_in_seconds,

@@ -5,10 +5,12 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use futures::StreamExt as _;
 use http_body_util::BodyExt as _;
 use kube::Client;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 /// What happens to a request.
@@ -35,6 +37,8 @@ struct Shared {
     rules: Mutex<Vec<Rule>>,
     writing: AtomicUsize,
     most_writing: AtomicUsize,
+    /// Answers that are on their way end with it.
+    open: Mutex<CancellationToken>,
 }
 
 /// A proxy on loopback; ends with its handle.
@@ -68,6 +72,16 @@ impl Proxy {
     pub fn spoil(&self, method: Option<&'static str>, path: &str, times: usize, spoil: Spoil) {
         let rule = Rule { method, path: path.to_owned(), spoil, times, hits: 0 };
         self.rules().push(rule);
+    }
+
+    /// No request whose path begins like this is spoilt any more.
+    pub fn heal(&self, path: &str) {
+        self.rules().iter_mut().filter(|rule| rule.path == path).for_each(|rule| rule.times = 0);
+    }
+
+    /// Ends every answer that is on its way, as a load balancer does that restarts: all watches begin anew.
+    pub fn cut(&self) {
+        std::mem::take(&mut *self.shared.open.lock().unwrap_or_else(PoisonError::into_inner)).cancel();
     }
 
     /// How many were.
@@ -130,10 +144,11 @@ async fn pass(State((client, shared)): State<Between>, request: Request) -> Resp
     }
     let writes = method != http::Method::GET && !path.contains("/leases") && !path.contains("/events");
     let _counted = writes.then(|| Counted::new(&shared));
-    forward(&client, request).await.unwrap_or_else(|error| answer(502, &error.to_string(), None))
+    let until = shared.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    forward(&client, request, until).await.unwrap_or_else(|error| answer(502, &error.to_string(), None))
 }
 
-async fn forward(client: &Client, request: Request) -> Result<Response> {
+async fn forward(client: &Client, request: Request, until: CancellationToken) -> Result<Response> {
     let (mut parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
     parts.uri = path.parse()?;
@@ -141,7 +156,10 @@ async fn forward(client: &Client, request: Request) -> Result<Response> {
     let body = body.collect().await?.to_bytes().to_vec();
     let request = http::Request::from_parts(parts, kube::client::Body::from(body));
     let response = client.send(request).await?;
-    Ok(response.map(Body::new))
+    Ok(response.map(|body| {
+        let data = Body::new(body).into_data_stream();
+        Body::from_stream(data.take_until(until.cancelled_owned()))
+    }))
 }
 
 fn answer(code: u16, text: &str, retry_after: Option<&str>) -> Response {
