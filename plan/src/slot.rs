@@ -4,6 +4,7 @@ use crate::index::Index;
 use crate::{AddressView, Time, WriteKind};
 use crds::{IpStatus, Operation, ReleasePolicy};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 
 /// How long a reading that contradicts a successful write is put down to the cloud's lag.
@@ -116,8 +117,8 @@ impl<'w> Slots<'w> {
                 recorded.0.into_iter().filter(|(_, record)| record.instances().next().is_some()).collect();
             left.sort_by_key(|(address, _)| *address);
             for (address, record) in left {
-                if !owner.contains_key(&address) {
-                    owner.insert(address, i);
+                if let Entry::Vacant(unowned) = owner.entry(address) {
+                    unowned.insert(i);
                     slots.all.push(slot(index, i, usize::MAX, address, Some(record), true, &busy));
                 }
             }

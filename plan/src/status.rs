@@ -74,7 +74,9 @@ fn status(
         return before.clone();
     }
     let mut history = before.history.clone();
-    moves.into_iter().for_each(|moved| history.insert(0, moved));
+    for ended in moves {
+        history.insert(0, ended);
+    }
     history.truncate(HISTORY);
     let mut status = NetIPAllocationStatus {
         observed_generation: Some(object.generation),
@@ -105,8 +107,8 @@ fn ips<'p>(
     let mut ips: Entries<'p> = Vec::with_capacity(slots.len());
     let mut moves = Vec::new();
     for number in slots {
-        let (ip, moved) = ip_status(planner, *number, text);
-        moves.extend(moved);
+        let (ip, ended) = ip_status(planner, *number, text);
+        moves.extend(ended);
         ips.extend(ip.map(|ip| (planner.slots.all[*number].position, ip)));
     }
     for lost in planner.slots.lost_by(claim) {

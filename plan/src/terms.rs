@@ -56,7 +56,9 @@ impl<'w> Terms<'w> {
             return None;
         }
         let mut all = NodeSet::none(self.nodes);
-        terms.iter().for_each(|term| all.add_all(&self.of_term(term)));
+        for term in terms {
+            all.add_all(&self.of_term(term));
+        }
         Some(all)
     }
 
@@ -127,7 +129,7 @@ impl NodeSet {
     fn inverted(mut self, nodes: usize) -> Self {
         self.0.iter_mut().for_each(|word| *word = !*word);
         // Nothing beyond the last node, so that equal sets are equal.
-        if let Some(last) = self.0.last_mut().filter(|_| nodes % 64 > 0) {
+        if let Some(last) = self.0.last_mut().filter(|_| !nodes.is_multiple_of(64)) {
             *last &= (1 << (nodes % 64)) - 1;
         }
         self
@@ -163,9 +165,8 @@ mod tests {
             (true, _) => "metadata.name".to_owned(),
             (false, key) => format!("key-{key}"),
         };
-        let value = |numbers: &mut Numbers| match field {
-            true => format!("n{:03}", numbers.below(200)),
-            false => numbers.below(6).to_string(),
+        let value = |numbers: &mut Numbers| {
+            if field { format!("n{:03}", numbers.below(200)) } else { numbers.below(6).to_string() }
         };
         NodeSelectorRequirement {
             key,
@@ -187,7 +188,7 @@ mod tests {
                     (format!("n{number:03}"), Node { labels: labels.into(), ..Node::default() })
                 })
                 .collect();
-            let terms: Vec<NodeSelectorTerm> = (0..1 + numbers.below(3))
+            let terms: Vec<NodeSelectorTerm> = (0..=numbers.below(3))
                 .map(|_| NodeSelectorTerm {
                     match_expressions: (0..numbers.below(3))
                         .map(|_| requirement(&mut numbers, false))
@@ -201,14 +202,14 @@ mod tests {
             }
             let selected = index.of(&terms).unwrap_or_else(|| panic!("there are terms"));
             for (number, (name, node)) in nodes.iter().enumerate() {
-                let matches = select::matches_any_term(&terms, name, node);
+                let expected = select::matches_any_term(&terms, name, node);
                 assert_eq!(
                     selected.has(number),
-                    matches,
+                    expected,
                     "round {round}: {terms:?} {name} {:?}",
                     node.labels
                 );
-                *(if matches { &mut matched } else { &mut refused }) += 1;
+                *(if expected { &mut matched } else { &mut refused }) += 1;
             }
             assert!(!selected.has(nodes.len()), "there is no such node");
         }

@@ -14,7 +14,7 @@ const LONGEST: usize = 300;
 /// What a panic leaves behind is not looked at again: whoever calls this lets go of what was under way and reads
 /// anew what became of it.
 pub async fn caught<T>(what: impl Display, doing: impl Future<Output = T>) -> Result<T, String> {
-    AssertUnwindSafe(async { doing.await }).catch_unwind().await.map_err(|panic| {
+    AssertUnwindSafe(doing).catch_unwind().await.map_err(|panic| {
         let message = format!("a bug in this program: {}", said(&*panic));
         error!("{what}: {message}");
         message

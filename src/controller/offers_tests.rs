@@ -136,7 +136,7 @@ async fn the_end_of_a_move_is_urgent() {
             },
         }],
     });
-    state.world.allocations.get_mut("voice").unwrap().status = from_value(claimed).unwrap();
+    state.world.allocations.get_mut("voice").unwrap().status = Arc::new(from_value(claimed).unwrap());
     let (urgent, idle) = sorted(&state);
     assert_eq!(urgent, ["status voice"]);
     assert_eq!(idle, [""; 0]);

@@ -121,7 +121,10 @@ async fn set(stage: &Stage) -> Result<()> {
         target: Some("denied-1".to_owned()),
         ..On::action(sim::Cloud::Gcp, "instances.addAccessConfig")
     };
-    let fault = Fault::Error { code: "forbidden".to_owned(), message: None, status: None };
+    // A deny policy on one VM, in Google's words.
+    let message = "Required 'compute.instances.addAccessConfig' permission for 'denied-1'";
+    let fault =
+        Fault::Error { code: "forbidden".to_owned(), message: Some(message.to_owned()), status: None };
     stage.sim.fault(Rule { on, skip: 0, times: None, fault });
     stage.kubectl(&["create", "namespace", "prod"]).await?;
     Ok(())

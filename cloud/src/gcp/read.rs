@@ -96,7 +96,7 @@ impl World {
     async fn confirm_missing(&mut self, gcp: &Gcp, asked: &BTreeSet<Place>, deadline: Instant) {
         let missing: Vec<&Place> =
             asked.iter().filter(|place| !self.instances.contains_key(*place)).collect();
-        let found = few_at_once(missing, |place| gcp.instance(place, deadline)).await;
+        let found = Box::pin(few_at_once(missing, |place| gcp.instance(place, deadline))).await;
         self.instances.extend(found.into_iter().map(|(place, found)| (place.clone(), found)));
     }
 
