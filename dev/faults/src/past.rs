@@ -100,14 +100,12 @@ impl History {
 
     /// The node of an instance right before the event of that number.
     pub fn node_of(&self, instance: &str, before: usize) -> Option<&str> {
-        let names: BTreeSet<&str> = self.events[..before.min(self.events.len())]
-            .iter()
-            .filter_map(|event| match &event.what {
-                What::Node { name, .. } => Some(name.as_str()),
-                _ => None,
-            })
-            .collect();
-        names.into_iter().find(|name| self.instance_of(name, before).is_some_and(|(id, _)| id == instance))
+        let earlier = self.events[..before.min(self.events.len())].iter().rev();
+        let mut names = earlier.filter_map(|event| match &event.what {
+            What::Node { name, provider_id, .. } if provider_id == instance => Some(name.as_str()),
+            _ => None,
+        });
+        names.find(|name| self.instance_of(name, before).is_some_and(|(id, _)| id == instance))
     }
 
     /// The address that a node is marked with right before the event of that number.
