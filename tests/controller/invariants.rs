@@ -3,8 +3,8 @@
 
 use crate::stage::Ground;
 use anyhow::{Context as _, Result, bail};
-use faults::{History, Scope, Violation};
-use jiff::Timestamp;
+use faults::{History, Scope, Violation, What};
+use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,9 @@ const QUIET: Duration = Duration::from_secs(6);
 const LAG: Duration = Duration::from_secs(30);
 /// How long the end is waited for, and how often it is looked at.
 const PATIENCE: Duration = Duration::from_secs(40);
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_secs(2);
+/// How much of what happened is told beside a violation.
+const TOLD: usize = 40;
 /// What may still be on its way when a scene has ended.
 const IN_THE_END: [&str; 4] = ["I4", "I7", "I8", "L2"];
 
@@ -53,32 +55,38 @@ pub struct Report {
     pub ended: Result<()>,
     /// By the checker's.
     pub violations: Vec<Violation>,
+    /// What happened before them.
+    story: String,
 }
 
 /// Runs a test, and fails it if anything happened that must never happen.
 pub async fn judged(play: impl Future<Output = Result<()>>) -> Result<()> {
-    let Report { ended, violations } = report(play).await?;
+    let Report { ended, violations, story } = report(play, PATIENCE).await?;
     if violations.is_empty() {
         return ended;
     }
     let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
-    let told = format!("what must never happen:\n{}", told.join("\n"));
+    let told = format!("what must never happen:\n{}\nbefore that:\n{story}", told.join("\n"));
     match ended {
         Ok(()) => bail!(told),
         Err(error) => Err(error.context(told)),
     }
 }
 
-/// Runs a test, and tells how it went.
-pub async fn report(play: impl Future<Output = Result<()>>) -> Result<Report> {
+/// Runs a test, and tells how it went. What has to be so in the end is waited for, but not for ever.
+pub async fn report(play: impl Future<Output = Result<()>>, patience: Duration) -> Result<Report> {
     let records = Records::default();
     let ended = RECORDS.scope(records.clone(), play).await;
     let scenes = records.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let mut violations = Vec::new();
+    let (mut violations, mut story) = (Vec::new(), String::new());
     for record in scenes {
-        violations.extend(record.verdict(ended.is_ok()).await?);
+        let found = record.verdict(ended.is_ok(), patience).await?;
+        if let Some(first) = found.first() {
+            story.push_str(&record.before(first.at)?);
+        }
+        violations.extend(found);
     }
-    Ok(Report { ended, violations })
+    Ok(Report { ended, violations, story })
 }
 
 impl Record {
@@ -134,16 +142,31 @@ impl Record {
     }
 
     /// What it violates; what may still be on its way is waited for.
-    async fn verdict(&self, ended: bool) -> Result<Vec<Violation>> {
+    async fn verdict(&self, ended: bool, patience: Duration) -> Result<Vec<Violation>> {
         let begun = tokio::time::Instant::now();
         loop {
             let found = self.violations(ended)?;
             let to_come = found.iter().any(|violation| IN_THE_END.contains(&violation.invariant));
-            if !ended || !to_come || begun.elapsed() > PATIENCE {
+            if !ended || !to_come || begun.elapsed() > patience {
                 return Ok(found);
             }
-            tokio::time::sleep(LOOK).await;
+            // Until it has been quiet for long enough, if it is from now on.
+            let last = found.iter().filter(|violation| violation.invariant == "I7").map(|of| of.at).max();
+            let age = last.and_then(|at| Timestamp::now().duration_since(at).try_into().ok());
+            let quiet = age.map_or(Duration::ZERO, |age: Duration| QUIET.saturating_sub(age));
+            tokio::time::sleep(if quiet.is_zero() { LOOK } else { quiet }).await;
         }
+    }
+
+    /// What happened right before a time and a little later, in lines.
+    fn before(&self, at: Timestamp) -> Result<String> {
+        let history = self.history(false)?;
+        let told = history.events.iter().filter(|event| {
+            let tells = !matches!(event.what, What::Write { .. } | What::Lease(_));
+            tells && event.at.duration_since(at) < SignedDuration::from_secs(1)
+        });
+        let lines: Vec<String> = told.map(|event| format!("{} {:?}\n", event.at, event.what)).collect();
+        Ok(lines[lines.len().saturating_sub(TOLD)..].concat())
     }
 
     /// What it violates so far; with `ended` what has to be so in the end is looked at, too.
@@ -160,16 +183,16 @@ impl Record {
         let scope = self.scope(&parts, ended)?;
         // The end is now, and what is written from now on is not looked at.
         let until = Timestamp::now();
-        let events = self.ground.written()?.into_iter().chain(self.ground.cloud.events());
+        let is_ours = |name: &str| {
+            [&parts.nodes, &parts.allocations, &parts.namespaces].iter().any(|names| names.contains(name))
+        };
+        let events = self.ground.written(&is_ours)?.into_iter().chain(self.ground.cloud.events());
         let events = events.filter(|event| event.at <= until);
         let history = History { scope: Scope { until: Some(until), ..scope }, events: Vec::new() };
         let mut others = self.ground.others().clone();
         others.addresses.retain(|address| !parts.addresses.contains(address));
         others.instances.retain(|id| !parts.instances.contains(id));
-        let is_ours = |name: &str| {
-            [&parts.nodes, &parts.allocations, &parts.namespaces].iter().any(|names| names.contains(name))
-        };
-        Ok(history.joined(events).only(is_ours).apart_from(&others))
+        Ok(history.joined(events).apart_from(&others))
     }
 
     fn scope(&self, parts: &Parts, ended: bool) -> Result<Scope> {

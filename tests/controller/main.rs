@@ -93,6 +93,7 @@ fn main() -> ExitCode {
     let gcp = Shared::new(Some(Cloud::Gcp));
     all.extend(scenes(&gcp));
     all.extend(planted(&gcp));
+    all.extend(on_shared_stage![gcp, planted::an_instance_that_is_left_bare]);
     all.extend(spoilt(&Shared::new(Some(Cloud::Gcp))));
     all.extend(throttled(&Shared::new(Some(Cloud::Gcp))));
     all.extend(unreadable(&Shared::new(Some(Cloud::Gcp))));
@@ -156,6 +157,7 @@ fn planted(shared: &Arc<Shared>) -> Vec<Test> {
         planted::a_finalizer_that_goes_before_the_address,
         planted::a_status_that_says_ready_when_it_is_not,
         planted::a_token_in_an_annotation,
+        planted::an_end_that_is_not_as_promised,
     ]
 }
 

@@ -25,7 +25,8 @@ const DONE: &str = "what must never happen was done";
 /// Plays, and asserts that the runner reports these invariants, and no other.
 async fn reported(expected: &[&str], play: impl Future<Output = Result<()>>) -> Result<()> {
     // A play that fails is judged as well, and its end is not waited for.
-    let Report { ended, violations } = report(async { play.await.and_then(|()| bail!(DONE)) }).await?;
+    let Report { ended, violations, .. } =
+        report(async { play.await.and_then(|()| bail!(DONE)) }, Duration::ZERO).await?;
     let ended = ended.err().context("it has not ended")?;
     ensure!(ended.to_string() == DONE, "{ended:#}");
     let found: BTreeSet<&str> = violations.iter().map(|violation| violation.invariant).collect();
@@ -151,6 +152,44 @@ pub async fn a_status_that_says_ready_when_it_is_not(stage: &Stage) -> Result<()
         Ok(())
     })
     .await
+}
+
+/// The address is on node 1, and node 2 was promised.
+pub async fn an_end_that_is_not_as_promised(stage: &Stage) -> Result<()> {
+    let play = async {
+        let scene = begin(stage, "planted-end").await?;
+        scene.ends_on(&[2]);
+        Ok(())
+    };
+    let Report { ended, violations, .. } = report(play, Duration::from_secs(8)).await?;
+    ended?;
+    let found: BTreeSet<&str> = violations.iter().map(|violation| violation.invariant).collect();
+    ensure!(found == ["I8"].into(), "{violations:?}");
+    Ok(())
+}
+
+/// An instance loses the address of its own, and does not get it back.
+pub async fn an_instance_that_is_left_bare(stage: &Stage) -> Result<()> {
+    let play = async {
+        let scene = begin(stage, "planted-bare").await?;
+        let instance = scene.instance(2);
+        let mut parts = instance.rsplit('/');
+        let (name, zone) = (parts.next().context("no name")?, parts.next().context("no zone")?);
+        let sim = stage.cloud.simulator();
+        let url = format!(
+            "{}/as/{CONTROLLER}/compute/v1/projects/dev-project/zones/{zone}/instances/{name}/deleteAccessConfig\
+             ?accessConfig=External%20NAT&networkInterface=nic0",
+            sim.gcp_url()
+        );
+        let answer = reqwest::Client::new().post(url).send().await?;
+        ensure!(answer.status().is_success(), "{}", answer.text().await?);
+        Ok(())
+    };
+    let Report { ended, violations, .. } = report(play, Duration::from_secs(8)).await?;
+    ended?;
+    let found: BTreeSet<&str> = violations.iter().map(|violation| violation.invariant).collect();
+    ensure!(found == ["L2"].into(), "{violations:?}");
+    Ok(())
 }
 
 /// A secret that is written where everybody can read it.

@@ -90,9 +90,10 @@ impl Ground {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was written to the API server.
-    pub fn written(&self) -> Result<Vec<Event>> {
-        Ok(self.written.lock().unwrap_or_else(PoisonError::into_inner).events()?.to_vec())
+    /// What was written to the API server that concerns these names.
+    pub fn written(&self, is_ours: &impl Fn(&str) -> bool) -> Result<Vec<Event>> {
+        let mut log = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(log.events()?.iter().filter(|event| event.what.concerns(is_ours)).cloned().collect())
     }
 
     /// Whether its controller goes on when a scene has ended.

@@ -171,8 +171,10 @@ fn pod(entry: &Entry<'_>) -> Vec<What> {
         ("", "delete") => {
             // Its kubelet ends it like this, and so does whoever does not wait for that.
             let now = entry.asked["gracePeriodSeconds"].as_i64() == Some(0);
-            let waits = !entry.made["metadata"]["deletionTimestamp"].is_null();
-            let gone = now || (!entry.made.is_null() && !waits);
+            let (made, metadata) = (!entry.made.is_null(), &entry.made["metadata"]);
+            let at_once =
+                metadata["deletionTimestamp"].is_null() || metadata["deletionGracePeriodSeconds"] == 0;
+            let gone = now || (made && at_once);
             gone.then(|| What::PodEnds { pod: named(entry.name), gone }).into_iter().collect()
         }
         _ => Vec::new(),

@@ -78,14 +78,17 @@ fn pods_come_and_go() {
     let target = json!({ "target": { "name": "n" } });
     assert_eq!(events(&line(201, "create", &binding, &target, &Value::Null)), [bound]);
     let deleted = |asked: Value, deletion: Value| {
-        let made = json!({ "metadata": { "name": "web-1", "deletionTimestamp": deletion } });
+        let mut made = json!({ "metadata": deletion });
+        made["metadata"]["name"] = json!("web-1");
         events(&line(200, "delete", &pod("web-1"), &asked, &made))
     };
+    let within = |seconds: i64| json!({ "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": seconds });
     let gone = What::PodEnds { pod: "prod/web-1".to_owned(), gone: true };
-    let time = || json!("2026-01-01T00:00:00Z");
-    assert_eq!(deleted(json!({}), time()), [], "it takes its time");
-    assert_eq!(deleted(json!({ "gracePeriodSeconds": 0 }), time()), [gone.clone()], "its kubelet ended it");
-    assert_eq!(deleted(json!({}), Value::Null), [gone], "it has no time to end");
+    let now = json!({ "gracePeriodSeconds": 0 });
+    assert_eq!(deleted(json!({}), within(20)), [], "it takes its time");
+    assert_eq!(deleted(now, within(20)), [gone.clone()], "its kubelet ended it");
+    assert_eq!(deleted(json!({}), within(0)), [gone.clone()], "it has no time to end");
+    assert_eq!(deleted(json!({}), json!({})), [gone], "nobody waits for it");
 }
 
 #[test]

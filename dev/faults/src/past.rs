@@ -14,24 +14,32 @@ pub struct Others {
     pub instances: BTreeSet<String>,
 }
 
+impl What {
+    /// Whether something in the API server concerns a node, an allocation or a namespace of ours; what happens in
+    /// clouds may.
+    pub fn concerns(&self, is_ours: &impl Fn(&str) -> bool) -> bool {
+        let in_ours = |pod: &str| is_ours(pod.split('/').next().unwrap_or_default());
+        match self {
+            Self::Node { name, .. } | Self::NodeGone { name } => is_ours(name),
+            Self::Cordon { node, .. } | Self::DrainOver { node } | Self::Pods { node, .. } => is_ours(node),
+            Self::Bound { node, .. } => is_ours(node),
+            Self::Pod { pod, .. } | Self::PodEnds { pod, .. } => in_ours(pod),
+            Self::Marks(marks) => is_ours(&marks.node),
+            Self::Spec(spec) => is_ours(&spec.allocation),
+            Self::Status(status) => is_ours(&status.allocation),
+            Self::FinalizerGone { allocation, .. } | Self::Going { allocation } => is_ours(allocation),
+            Self::Write { object, .. } => is_ours(object),
+            _ => true,
+        }
+    }
+}
+
 impl History {
     /// The same without what concerns other nodes, allocations and namespaces of the API server: a cluster may be
     /// shared by runs that have a cloud each.
     #[must_use]
     pub fn only(mut self, is_ours: impl Fn(&str) -> bool) -> Self {
-        let in_ours = |pod: &str| is_ours(pod.split('/').next().unwrap_or_default());
-        self.events.retain(|event| match &event.what {
-            What::Node { name, .. } | What::NodeGone { name } => is_ours(name),
-            What::Cordon { node, .. } | What::DrainOver { node } | What::Pods { node, .. } => is_ours(node),
-            What::Bound { node, .. } => is_ours(node),
-            What::Pod { pod, .. } | What::PodEnds { pod, .. } => in_ours(pod),
-            What::Marks(marks) => is_ours(&marks.node),
-            What::Spec(spec) => is_ours(&spec.allocation),
-            What::Status(status) => is_ours(&status.allocation),
-            What::FinalizerGone { allocation, .. } | What::Going { allocation } => is_ours(allocation),
-            What::Write { object, .. } => is_ours(object),
-            _ => true,
-        });
+        self.events.retain(|event| event.what.concerns(&is_ours));
         self
     }
 
