@@ -178,7 +178,7 @@ pub async fn an_instance_that_is_left_bare(stage: &Stage) -> Result<()> {
         let sim = stage.cloud.simulator();
         let url = format!(
             "{}/as/{CONTROLLER}/compute/v1/projects/dev-project/zones/{zone}/instances/{name}/deleteAccessConfig\
-             ?accessConfig=External%20NAT&networkInterface=nic0",
+             ?accessConfig=external-nat&networkInterface=nic0",
             sim.gcp_url()
         );
         let answer = reqwest::Client::new().post(url).send().await?;
