@@ -9,11 +9,13 @@ mod bench_process;
 mod election;
 mod errors;
 mod healing;
+mod invariants;
 mod isolation;
 mod leave;
 mod memory;
 mod modes;
 mod neighbours;
+mod planted;
 mod played;
 mod pods;
 mod processes;
@@ -55,6 +57,7 @@ impl Shared {
             .get_or_init(async || {
                 let start = async {
                     let stage = Stage::with(self.cloud).await?;
+                    stage.share();
                     let replica = stage.replica("controller", None, Duration::from_secs(15))?;
                     Ok::<_, anyhow::Error>((stage, replica))
                 };
@@ -69,14 +72,15 @@ macro_rules! on_shared_stage {
     ($shared:expr, $($path:path),* $(,)?) => {
         vec![$({
             let shared = $shared.clone();
-            Test::new(&shared.name(stringify!($path)), move |_| async move { $path(shared.stage().await?).await })
+            let name = shared.name(stringify!($path));
+            Test::new(&name, move |_| invariants::judged(async move { $path(shared.stage().await?).await }))
         }),*]
     };
 }
 
 macro_rules! on_own_stage {
     ($($path:path),* $(,)?) => {
-        vec![$(Test::new(stringify!($path), move |_| $path())),*]
+        vec![$(Test::new(stringify!($path), move |_| invariants::judged($path()))),*]
     };
 }
 
@@ -86,7 +90,10 @@ fn main() -> ExitCode {
     }
     let mut all = in_memory();
     // The same with the vendor's SDK and a simulator on the wire; where it is spoilt, nobody else plays.
-    all.extend(scenes(&Shared::new(Some(Cloud::Gcp))));
+    let gcp = Shared::new(Some(Cloud::Gcp));
+    all.extend(scenes(&gcp));
+    all.extend(planted(&gcp));
+    all.extend(on_shared_stage![gcp, planted::an_instance_that_is_left_bare]);
     all.extend(spoilt(&Shared::new(Some(Cloud::Gcp))));
     all.extend(throttled(&Shared::new(Some(Cloud::Gcp))));
     all.extend(unreadable(&Shared::new(Some(Cloud::Gcp))));
@@ -94,7 +101,7 @@ fn main() -> ExitCode {
     all.extend(on_their_own());
     all.extend([Cloud::Gcp, Cloud::Aws, Cloud::Azure].map(|cloud| {
         let name = format!("{}::processes::a_restart_in_the_middle_of_a_move", cloud.as_str());
-        Test::new(&name, move |_| processes::a_restart_in_the_middle_of_a_move(cloud))
+        Test::new(&name, move |_| invariants::judged(processes::a_restart_in_the_middle_of_a_move(cloud)))
     }));
     cluster::harness::run_at_once(8, all)
 }
@@ -139,6 +146,21 @@ fn scenes(shared: &Arc<Shared>) -> Vec<Test> {
     ]
 }
 
+/// Violations that are planted, and have to be reported.
+fn planted(shared: &Arc<Shared>) -> Vec<Test> {
+    on_shared_stage![
+        shared,
+        planted::a_detach_from_a_healthy_node,
+        planted::a_call_of_somebody_who_does_not_lead,
+        planted::a_drain_that_is_not_waited_for,
+        planted::marks_of_a_node_that_has_no_address,
+        planted::a_finalizer_that_goes_before_the_address,
+        planted::a_status_that_says_ready_when_it_is_not,
+        planted::a_token_in_an_annotation,
+        planted::an_end_that_is_not_as_promised,
+    ]
+}
+
 /// Scenes in which the cloud goes wrong.
 fn spoilt(shared: &Arc<Shared>) -> Vec<Test> {
     on_shared_stage![
@@ -167,11 +189,13 @@ fn unreadable(shared: &Arc<Shared>) -> Vec<Test> {
 fn in_memory() -> Vec<Test> {
     let shared = Shared::new(None);
     let mut all = scenes(&shared);
+    all.extend(planted(&shared));
     all.extend(spoilt(&shared));
     all.extend(throttled(&shared));
     all.extend(unreadable(&shared));
     all.extend(on_shared_stage![
         shared,
+        planted::attaches_that_no_provider_would_send,
         election::of_three_candidates_one_leads_and_each_takes_its_turn,
         election::a_lease_that_is_taken_away_is_lost_at_once,
         election::a_lease_that_is_deleted_is_lost_and_can_be_had_again,
@@ -184,7 +208,8 @@ fn in_memory() -> Vec<Test> {
 /// The main ones with the others.
 fn on_other_clouds(cloud: Cloud) -> Vec<Test> {
     let shared = Shared::new(Some(cloud));
-    on_shared_stage![
+    let mut all = planted(&shared);
+    all.extend(on_shared_stage![
         shared,
         attach::an_address_is_attached_and_its_pods_follow,
         attach::what_is_attached_already_is_adopted_without_a_move,
@@ -193,7 +218,8 @@ fn on_other_clouds(cloud: Cloud) -> Vec<Test> {
         leave::a_node_and_its_machine_gone_at_once,
         release::deletion_detaches,
         release::deletion_with_retain_leaves_the_addresses,
-    ]
+    ]);
+    all
 }
 
 fn on_their_own() -> Vec<Test> {

@@ -1,11 +1,11 @@
-//! A cloud in memory, with every call on record, faults by script, and an eye on what must never happen.
+//! A cloud in memory, with every call on record for the checker of invariants, and faults by script.
 
 use async_trait::async_trait;
 use cloud::{
     Account, AddressState, Ask, Call, Class, Cloud, Connect, Error, InstanceState, Provider, Reading, Refusal,
 };
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, Client};
+use faults::{Event, Hold, Outcome, Purpose, Violation, What};
+use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -62,16 +62,37 @@ struct State {
     attachments: u64,
     calls: Vec<Recorded>,
     scripts: Vec<Script>,
-    violations: Vec<String>,
+    /// What happened, in the words of the checker.
+    events: Vec<Event>,
+    /// Calls that were sent after their deadline, which no event shows.
+    late: Vec<(IpAddr, Violation)>,
     latency: Duration,
+}
+
+impl State {
+    fn note(&mut self, what: What) {
+        self.events.push(Event { at: Timestamp::now(), what });
+    }
+
+    /// An address changes hands; by nobody of ours if there is no name.
+    fn hold(&mut self, address: IpAddr, after: Option<&str>, by: Option<&str>) {
+        self.attachments += 1;
+        let number = self.attachments;
+        let holder = after.map(|holder| (holder.to_owned(), number));
+        let before = self.addresses.insert(address, holder).flatten().map(|(holder, _)| holder);
+        let (after, by) = (after.map(str::to_owned), by.map(str::to_owned));
+        if before != after {
+            self.note(What::Hold(Hold { address, before, after, by }));
+        }
+    }
 }
 
 /// The cloud; clones are the same one.
 #[derive(Clone, Default)]
 pub struct Memory {
     state: Arc<Mutex<State>>,
-    /// To see what the API server shows at the moment of a call.
-    client: Option<Client>,
+    /// Who calls.
+    caller: String,
 }
 
 impl std::fmt::Debug for Memory {
@@ -81,8 +102,9 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    pub fn new(client: Client) -> Self {
-        Self { client: Some(client), ..Self::default() }
+    /// The same one, called by somebody of that name.
+    pub fn called_by(&self, caller: &str) -> Self {
+        Self { state: self.state.clone(), caller: caller.to_owned() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -101,10 +123,16 @@ impl Memory {
     pub fn set_instance(&self, provider_id: &str, instance: InstanceState) {
         let mut state = self.state();
         if matches!(instance, InstanceState::NotFound) {
-            for holder in state.addresses.values_mut() {
-                if holder.as_ref().is_some_and(|(held_by, _)| held_by == provider_id) {
-                    *holder = None;
-                }
+            let is_there =
+                |holder: &Option<(String, u64)>| holder.as_ref().is_some_and(|(by, _)| by == provider_id);
+            let held: Vec<IpAddr> = state
+                .addresses
+                .iter()
+                .filter(|(_, holder)| is_there(holder))
+                .map(|(address, _)| *address)
+                .collect();
+            for address in held {
+                state.hold(address, None, None);
             }
         }
         state.instances.insert(provider_id.to_owned(), instance);
@@ -112,10 +140,14 @@ impl Memory {
 
     /// Somebody else attaches an address.
     pub fn attach_by_hand(&self, address: IpAddr, provider_id: &str) {
-        let mut state = self.state();
-        state.attachments += 1;
-        let number = state.attachments;
-        state.addresses.insert(address, Some((provider_id.to_owned(), number)));
+        self.state().hold(address, Some(provider_id), None);
+    }
+
+    /// An address that is no business of ours is on an instance.
+    pub fn put_foreign(&self, address: IpAddr, provider_id: &str) {
+        self.set_instance(provider_id, holds_foreign(address));
+        let (before, after) = (None, Some(provider_id.to_owned()));
+        self.state().note(What::Hold(Hold { address, before, after, by: None }));
     }
 
     pub fn set_latency(&self, latency: Duration) {
@@ -157,9 +189,16 @@ impl Memory {
         self.state().calls.iter().filter(|call| call.verb == Verb::Read).count()
     }
 
-    /// What must never happen, and did.
-    pub fn violations(&self) -> Vec<String> {
-        self.state().violations.clone()
+    /// What happened, in the words of the checker.
+    pub fn events(&self) -> Vec<Event> {
+        self.state().events.clone()
+    }
+
+    /// Calls about these addresses that were sent after their deadline.
+    pub fn late(&self, addresses: &BTreeSet<IpAddr>) -> Vec<Violation> {
+        let state = self.state();
+        let ours = state.late.iter().filter(|(address, _)| addresses.contains(address));
+        ours.map(|(_, violation)| violation.clone()).collect()
     }
 
     /// The fault that a script has for this call.
@@ -201,30 +240,40 @@ impl Memory {
         self.state().calls.push(Recorded { verb, address, instance: instance.to_owned(), answer, at });
     }
 
-    fn violation(&self, what: String) {
-        self.state().violations.push(what);
-    }
-
-    /// Marks are off before an address leaves its node (invariant I5).
-    async fn check_marks_are_off(&self, address: IpAddr, instance: &str) {
-        let Some(client) = &self.client else { return };
-        let nodes: Api<Node> = Api::all(client.clone());
-        let Ok(list) = nodes.list(&kube::api::ListParams::default()).await else { return };
-        for node in list {
-            let of_instance =
-                node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == Some(instance);
-            let marked = node
-                .metadata
-                .annotations
-                .iter()
-                .flatten()
-                .any(|(key, value)| key == crds::ANNOTATION_RESERVED_IP && *value == address.to_string());
-            let ready = node.metadata.labels.iter().flatten().any(|(key, _)| key == crds::LABEL_READY);
-            if of_instance && marked && ready {
-                let name = node.metadata.name.clone().unwrap_or_default();
-                self.violation(format!("{address} was taken from {name}, which is still marked"));
+    /// Notes a call that was sent, and what came of it; what it changed comes behind it.
+    fn send(
+        &self,
+        verb: Verb,
+        address: IpAddr,
+        instance: &str,
+        fault: Option<Fault>,
+        change: impl FnOnce(&mut State) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut state = self.state();
+        let (at, place) = (Timestamp::now(), state.events.len());
+        let answer = match fault {
+            Some(Fault::Error(class)) => Err(Error::new(class, format!("scripted: {class:?}"))),
+            Some(Fault::LostReply | Fault::Panic) => {
+                // Whatever came of it, nobody is told.
+                let _ = change(&mut state);
+                Err(Error::new(Class::Transient, "the connection was lost"))
             }
-        }
+            Some(Fault::Delay(_)) | None => change(&mut state),
+        };
+        let outcome = match (&answer, fault) {
+            (_, Some(Fault::LostReply | Fault::Panic)) => Outcome::Unanswered,
+            (Ok(()), _) => Outcome::Accepted,
+            (Err(error), _) => Outcome::Refused(error.class.as_str().to_owned()),
+        };
+        let call = faults::Call {
+            caller: self.caller.clone(),
+            purpose: if verb == Verb::Attach { Purpose::Attach } else { Purpose::Detach },
+            address: Some(address),
+            instance: Some(instance.to_owned()),
+            outcome,
+        };
+        state.events.insert(place, Event { at, what: What::Call(call) });
+        answer
     }
 
     /// A write: faults, the fence, then the change itself.
@@ -237,9 +286,6 @@ impl Memory {
         change: impl FnOnce(&mut State) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let at = std::time::Instant::now();
-        if verb == Verb::Detach {
-            self.check_marks_are_off(address, instance).await;
-        }
         let fault = self.fault(verb, &BTreeSet::from([address]));
         let latency = self.state().latency;
         tokio::time::sleep(latency).await;
@@ -247,25 +293,19 @@ impl Memory {
             tokio::time::sleep(*delay).await;
         }
         if Instant::now() > call.deadline {
-            self.violation(format!("{verb:?} of {address} was sent after its deadline"));
+            let what = format!("{verb:?} of {address} was sent after its deadline");
+            let late = Violation { invariant: "I13", at: Timestamp::now(), what };
+            self.state().late.push((address, late));
         }
-        let answer = match (call.check(), fault) {
-            (Err(fenced), _) => Err(fenced),
-            (Ok(()), Some(Fault::Error(class))) => Err(Error::new(class, format!("scripted: {class:?}"))),
-            (Ok(()), fault) => {
-                let done = change(&mut self.state());
-                match fault {
-                    Some(Fault::Panic) => {
-                        self.record_at(at, verb, Some(address), instance, done.map_err(|error| error.class));
-                        panic!("scripted: {verb:?}");
-                    }
-                    Some(Fault::LostReply) => Err(Error::new(Class::Transient, "the connection was lost")),
-                    _ => done,
-                }
-            }
+        let panics = matches!(fault, Some(Fault::Panic));
+        // Who does not lead any more sends nothing.
+        let answer = match call.check() {
+            Err(fenced) => Err(fenced),
+            Ok(()) => self.send(verb, address, instance, fault, change),
         };
         let recorded = answer.as_ref().copied().map_err(|error| error.class);
         self.record_at(at, verb, Some(address), instance, recorded);
+        assert!(!panics, "scripted: {verb:?}");
         answer
     }
 }
@@ -291,8 +331,19 @@ impl Provider for Memory {
         // Scenes share the account: of the others' addresses everything is known.
         let spoilt = self.scripted(Verb::Read);
         self.record(Verb::Read, None, "", unknown.as_ref().map_or(Ok(()), |error| Err(error.class)));
-        let state = self.state();
+        let mut state = self.state();
         let unknown_here = |address: &IpAddr| unknown.as_ref().filter(|_| spoilt.contains(address));
+        for address in &ask.addresses {
+            let error = unknown_here(address);
+            state.note(What::Call(faults::Call {
+                caller: self.caller.clone(),
+                purpose: Purpose::Read { lags: false },
+                address: Some(*address),
+                instance: None,
+                outcome: error
+                    .map_or(Outcome::Accepted, |error| Outcome::Refused(error.class.as_str().to_owned())),
+            }));
+        }
         let address = |address: &IpAddr| match (unknown_here(address), state.addresses.get(address)) {
             (Some(error), _) => AddressState::Unknown(error.clone()),
             (None, None) => AddressState::NotFound,
@@ -322,14 +373,12 @@ impl Provider for Memory {
     }
 
     async fn attach(&self, address: IpAddr, instance: &str, _: &str, call: &Call<'_>) -> Result<(), Error> {
-        let id = instance.to_owned();
+        let (id, caller) = (instance.to_owned(), self.caller.clone());
         self.write(Verb::Attach, address, instance, call, move |state| {
-            let second = state.addresses.iter().find(|(other, holder)| {
-                **other != address && holder.as_ref().is_some_and(|(holder, _)| *holder == id)
+            let second = state.addresses.iter().any(|(other, holder)| {
+                *other != address && holder.as_ref().is_some_and(|(holder, _)| *holder == id)
             });
-            if let Some((other, _)) = second {
-                let what = format!("{address} was sent to {id}, which holds {other}");
-                state.violations.push(what);
+            if second {
                 return Err(Error::new(Class::Conflict, "the instance holds another address"));
             }
             if !matches!(state.instances.get(&id), Some(InstanceState::Running { .. })) {
@@ -343,9 +392,7 @@ impl Provider for Memory {
                     Err(Error::new(Class::Conflict, message))
                 }
                 Some(None) => {
-                    state.attachments += 1;
-                    let number = state.attachments;
-                    state.addresses.insert(address, Some((id, number)));
+                    state.hold(address, Some(&id), Some(&caller));
                     Ok(())
                 }
             }
@@ -360,12 +407,12 @@ impl Provider for Memory {
         token: &str,
         call: &Call<'_>,
     ) -> Result<(), Error> {
-        let (id, token) = (instance.to_owned(), token.to_owned());
+        let (id, token, caller) = (instance.to_owned(), token.to_owned(), self.caller.clone());
         self.write(Verb::Detach, address, instance, call, move |state| {
             match state.addresses.get(&address).cloned().flatten() {
                 None => Ok(()),
                 Some((holder, number)) if holder == id && number.to_string() == token => {
-                    state.addresses.insert(address, None);
+                    state.hold(address, None, Some(&caller));
                     Ok(())
                 }
                 Some(_) => Err(Error::new(Class::Conflict, "it is attached otherwise by now")),

@@ -3,10 +3,11 @@
 
 use anyhow::{Context as _, Result, ensure};
 use cluster::{Cluster, Provider, eventually};
-use faults::{Act, Plan, Proxy, Side, Step, Which};
+use faults::{Act, History, Plan, Proxy, Scope, Side, Step, Which};
 use playground::{NAMESPACE, Playground, Replica, is_ready};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// How often a list is spoilt: more often than anybody asks during this test.
 const ALWAYS: usize = 2000;
@@ -277,5 +278,26 @@ pub async fn bad_neighbours_cost_nobody_else() -> Result<()> {
     fails_over(&stage).await.with_context(|| second.controller.process.log_tail())?;
     are_told(&stage).await.with_context(|| second.controller.process.log_tail())?;
     second.faults_happened()?;
-    can_be_edited_and_deleted(&stage).await
+    can_be_edited_and_deleted(&stage).await?;
+    no_violations(&stage).await
+}
+
+/// It plays on no stage of ours, so it says itself what is its own.
+async fn no_violations(stage: &Playground) -> Result<()> {
+    let mut scope = Scope { lag: Duration::from_secs(30), ..Scope::default() };
+    scope = scope.caller("controller-1").caller("controller-2");
+    scope = scope.allocation("good", ["203.0.113.10".parse()?]);
+    for (number, (name, _)) in references().into_iter().enumerate() {
+        scope = scope.allocation(name, [format!("203.0.113.{}", 20 + number).parse()?]);
+    }
+    let nodes = (1..=3).map(|n| ("good", n)).chain((1..=8).map(|n| ("bad", n)));
+    for (pool, number) in nodes {
+        let node = stage.json(&["get", "node", &format!("{pool}-{number}")]).await?;
+        scope = scope.instance(node["spec"]["providerID"].as_str().context("no instance")?);
+    }
+    let history = History::of(scope, &stage.sim, &stage.cluster.audit_log())?;
+    ensure!(history.our_calls().next().is_some(), "no call of ours: nothing would be checked");
+    let violations = faults::check(&history);
+    ensure!(violations.is_empty(), "what must never happen: {violations:#?}");
+    Ok(())
 }

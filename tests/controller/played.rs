@@ -1,11 +1,11 @@
 //! The cloud of a stage: in memory, or a simulator on the wire with the vendor's SDK in between.
 
-use crate::memory::{Fault, Memory, Verb, holds_foreign};
+use crate::memory::{Fault, Memory, Verb};
 use anyhow::Result;
 use cloud::{AwsKeys, Class, Cloud, Clouds, Connect, InstanceState, Settings};
 use cluster::Provider;
 use sim::{Kind, On, Rule, Sim, World};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -64,6 +64,10 @@ impl Played {
         }
     }
 
+    pub fn is_memory(&self) -> bool {
+        matches!(self, Self::Memory(_))
+    }
+
     /// The simulator.
     pub fn simulator(&self) -> &Sim {
         match self {
@@ -95,17 +99,18 @@ impl Played {
         }
     }
 
-    /// How a controller in this process reaches it.
-    pub fn connect(&self) -> Result<Arc<dyn Connect>> {
+    /// How a controller in this process reaches it; `caller` is the name that it is known by.
+    pub fn connect(&self, caller: &str) -> Result<Arc<dyn Connect>> {
         Ok(match self {
-            Self::Memory(memory) => Arc::new(memory.clone()),
+            Self::Memory(memory) => Arc::new(memory.called_by(caller)),
             Self::Sim { sim, .. } => {
+                let as_caller = |url: String| Some(format!("{url}/as/{caller}"));
                 let mut settings = Settings::default();
-                settings.gcp.endpoint = Some(sim.gcp_url());
+                settings.gcp.endpoint = as_caller(sim.gcp_url());
                 settings.gcp.anonymous = true;
-                settings.aws.endpoint = Some(sim.aws_url());
-                settings.aws.keys = Some(AwsKeys { id: "test".to_owned(), secret: "test".to_owned() });
-                settings.azure.endpoint = Some(sim.azure_url());
+                settings.aws.endpoint = as_caller(sim.aws_url());
+                settings.aws.keys = Some(AwsKeys { id: caller.to_owned(), secret: "test".to_owned() });
+                settings.azure.endpoint = as_caller(sim.azure_url());
                 settings.azure.anonymous = true;
                 Arc::new(Clouds::new(settings, Arc::new(()))?)
             }
@@ -161,7 +166,7 @@ impl Played {
     /// A static address of somebody else's is on the interface of an instance.
     pub fn put_foreign(&self, address: IpAddr, provider_id: &str) -> Result<()> {
         match self {
-            Self::Memory(memory) => memory.set_instance(provider_id, holds_foreign(address)),
+            Self::Memory(memory) => memory.put_foreign(address, provider_id),
             Self::Sim { .. } => {
                 self.add_address(address)?;
                 self.attach_by_hand(address, provider_id)?;
@@ -222,22 +227,19 @@ impl Played {
             .collect()
     }
 
-    /// What must never happen, and did.
-    pub fn violations(&self) -> Vec<String> {
-        let Self::Sim { sim, .. } = self else { return self.memory().violations() };
-        // At no moment has an instance two reserved addresses.
-        let mut held: BTreeMap<String, IpAddr> = BTreeMap::new();
-        let mut violations = Vec::new();
-        for change in sim.events(0).into_iter().flat_map(|event| event.changes) {
-            if let Some(before) = &change.before {
-                held.remove(&before.holder);
-            }
-            if let Some(after) = change.after
-                && let Some(other) = held.insert(after.holder.clone(), change.ip)
-            {
-                violations.push(format!("{} came to {}, which holds {other}", change.ip, after.holder));
-            }
+    /// What happened, in the words of the checker.
+    pub fn events(&self) -> Vec<faults::Event> {
+        match self {
+            Self::Memory(memory) => memory.events(),
+            Self::Sim { sim, .. } => faults::of_sim(&sim.snapshot_at(0), &sim.events(0)),
         }
-        violations
+    }
+
+    /// What must never happen, did, and is in no event: calls about these addresses that were sent too late.
+    pub fn late(&self, addresses: &BTreeSet<IpAddr>) -> Vec<faults::Violation> {
+        match self {
+            Self::Memory(memory) => memory.late(addresses),
+            Self::Sim { .. } => Vec::new(),
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! A cluster, a cloud in memory and a controller under its own role, shared by many scenes at once: each
 //! has nodes, addresses and a namespace of its own.
 
+use crate::invariants::Record;
 use crate::memory::{Fault, Memory, Verb};
 use crate::played::{Played, Script};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use cluster::{Cluster, ClusterBuilder, NodeSpec, eventually};
 use crds::{NetIPAllocation, NetIPAllocationStatus};
+use faults::{AuditLog, Event, Others, Scope};
 use ip_address_controller::controller::{self, Clients, Pulse, Settings};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -14,8 +16,10 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use telemetry::Telemetry;
 use tokio::sync::watch;
@@ -57,13 +61,65 @@ impl Replica {
     }
 }
 
-/// Cluster, cloud and the account under which controllers run.
-pub struct Stage {
+/// Cluster, cloud and the account under which controllers run; it stays until what happened on it is checked.
+pub struct Ground {
     pub cluster: Cluster,
     pub cloud: Played,
     account: kube::Config,
     pub kubeconfig: PathBuf,
     addresses: AtomicU32,
+    /// Names of the controllers, as the cloud and the lease know them.
+    callers: Mutex<BTreeSet<String>>,
+    /// What all scenes together have in the cloud.
+    others: Mutex<Others>,
+    written: Mutex<AuditLog>,
+    shared: AtomicBool,
+}
+
+impl Ground {
+    /// One more controller calls the cloud.
+    pub fn add_caller(&self, name: &str) {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+    }
+
+    pub fn callers(&self) -> BTreeSet<String> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn others(&self) -> MutexGuard<'_, Others> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was written to the API server that concerns these names.
+    pub fn written(&self, is_ours: &impl Fn(&str) -> bool) -> Result<Vec<Event>> {
+        let mut log = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(log.events()?.iter().filter(|event| event.what.concerns(is_ours)).cloned().collect())
+    }
+
+    /// Whether its controller goes on when a scene has ended.
+    pub fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    /// What nobody may ever read anywhere: the token of the account.
+    pub fn token(&self) -> Result<String> {
+        let file = serde_json::to_value(Kubeconfig::read_from(&self.kubeconfig)?)?;
+        let token = file.pointer("/users/0/user/token").and_then(Value::as_str);
+        Ok(token.filter(|token| !token.is_empty()).context("the account has no token")?.to_owned())
+    }
+}
+
+/// What tests play on.
+pub struct Stage {
+    ground: Arc<Ground>,
+}
+
+impl Deref for Stage {
+    type Target = Ground;
+
+    fn deref(&self) -> &Ground {
+        &self.ground
+    }
 }
 
 impl Stage {
@@ -91,11 +147,33 @@ impl Stage {
         )
         .await?;
         let cloud = match cloud {
-            None => Played::Memory(Memory::new(cluster.client())),
+            None => Played::Memory(Memory::default()),
             Some(cloud) => Played::sim(cloud).await?,
         };
         account.default_retry = false;
-        Ok(Self { cluster, cloud, account, kubeconfig, addresses: AtomicU32::new(1) })
+        let written = AuditLog::new(&cluster.audit_log(), &Scope::default().user);
+        let ground = Ground {
+            cluster,
+            cloud,
+            account,
+            kubeconfig,
+            addresses: AtomicU32::new(1),
+            callers: Mutex::default(),
+            others: Mutex::default(),
+            written: Mutex::new(written),
+            shared: AtomicBool::new(false),
+        };
+        Ok(Self { ground: Arc::new(ground) })
+    }
+
+    /// Many tests play on it, and its controller goes on when one of them has ended.
+    pub fn share(&self) {
+        self.shared.store(true, Ordering::Relaxed);
+    }
+
+    /// What a test does without a scene, which has to say what belongs to it.
+    pub fn record(&self) -> Result<Arc<Record>> {
+        Record::begin(&self.ground)
     }
 
     /// Starts a replica.
@@ -124,7 +202,8 @@ impl Stage {
         let metrics = telemetry::controller::Metrics::new(&telemetry)?;
         let (beat, pulse) = watch::channel(Pulse::default());
         let stop = CancellationToken::new();
-        let connect = self.cloud.connect()?;
+        let connect = self.cloud.connect(name)?;
+        self.add_caller(name);
         let clients = Clients { work: Client::try_from(config.clone())?, lease: Client::try_from(config)? };
         let run = controller::run(settings, clients, connect, metrics, beat, stop.clone());
         Ok(Replica { pulse, telemetry, stop, task: tokio::spawn(run) })
@@ -138,10 +217,13 @@ impl Stage {
                 IpAddr::V4(Ipv4Addr::from(0xc633_6400 + number)) // 198.51.100.0 and on
             })
             .collect::<Vec<_>>();
+        let record = self.record()?;
+        record.namespace(name);
         for address in &addresses {
             self.cloud.add_address(*address)?;
+            record.address(*address);
         }
-        let scene = Scene { stage: self, name: name.to_owned(), addresses };
+        let scene = Scene { stage: self, name: name.to_owned(), addresses, record };
         for number in 1..=nodes {
             scene.add_node(number).await?;
         }
@@ -159,6 +241,8 @@ pub struct Scene<'s> {
     pub stage: &'s Stage,
     pub name: String,
     pub addresses: Vec<IpAddr>,
+    /// What it has and promises, for the checker of invariants.
+    pub record: Arc<Record>,
 }
 
 impl Scene<'_> {
@@ -182,6 +266,7 @@ impl Scene<'_> {
 
     /// A node that was not there at the beginning.
     pub async fn add_node(&self, number: usize) -> Result<()> {
+        self.record.node(&self.node_name(number), &self.instance(number));
         self.stage.cloud.add_instance(&self.instance(number))?;
         self.stage.cluster.nodes().create(self.spec(number)).await
     }
@@ -222,6 +307,11 @@ impl Scene<'_> {
     }
 
     pub async fn apply(&self, manifest: &Value) -> Result<()> {
+        if let ("NetIPAllocation", Some(name)) =
+            (manifest["kind"].as_str().unwrap_or_default(), manifest["metadata"]["name"].as_str())
+        {
+            self.record.allocation(name);
+        }
         let input = manifest.to_string();
         self.stage.cluster.kubectl_with_input(&["apply", "-f", "-"], &input).await?.ok()?;
         Ok(())
@@ -331,10 +421,13 @@ impl Scene<'_> {
 
     /// Lets ten audits' worth of events pass: whatever was going to happen has happened.
     pub async fn nothing_happens(&self, what: &str, check: impl AsyncFn() -> Result<()>) -> Result<()> {
+        let since = jiff::Timestamp::now();
         for _ in 0..20 {
             check().await.with_context(|| what.to_owned())?;
             tokio::time::sleep(Duration::from_millis(150)).await;
         }
+        // Nor is anything called that changes something.
+        self.record.was_still(since);
         Ok(())
     }
 
@@ -443,16 +536,16 @@ impl Scene<'_> {
         self.stage.cloud.script(verb, self.addresses[0], &format!("/{}-", self.name), times, fault)
     }
 
-    /// Nothing that must never happen has happened.
-    pub fn no_violations(&self) -> Result<()> {
-        let mut violations = self.stage.cloud.violations();
-        let of_ours =
-            |text: &String| self.addresses.iter().any(|address| text.contains(&address.to_string()));
-        violations.retain(of_ours);
-        if !violations.is_empty() {
-            bail!("what must never happen: {violations:?}");
+    /// There was cause for so many moves of each address in the order of the list, and for no more.
+    pub fn moves(&self, counts: &[usize]) {
+        for (address, count) in self.addresses.iter().zip(counts) {
+            self.record.moves(*address, *count);
         }
-        Ok(())
+    }
+
+    /// In the end these nodes can have an address, and have one as far as there are addresses.
+    pub fn ends_on(&self, nodes: &[usize]) {
+        self.record.ends_on(nodes.iter().map(|number| self.instance(*number)));
     }
 }
 

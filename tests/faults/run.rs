@@ -167,7 +167,7 @@ impl<'c> Run<'c> {
         let scope = self.nodes.iter().fold(scope, |scope, node| scope.instance(&node.provider_id));
         let eligible = Some(scope.instances.clone());
         let moves = Some(std::collections::BTreeMap::default());
-        Scope { eligible, moves, quiet: Duration::from_secs(3), ..scope }
+        Scope { eligible, moves, quiet: Duration::from_secs(3), ended: true, ..scope }
     }
 
     /// What happened, by the words of the cloud and of the API server.

@@ -124,6 +124,10 @@ async fn make_room(
     let Some(ours) = read::find(&addresses, address) else {
         return conflict(format!("project {} has no address {address} any more", gcp.project()));
     };
+    // An attach whose reply got lost may have landed elsewhere since it was read as free.
+    if let Some(holder) = ours.users.first() {
+        return conflict(format!("{address} is on {holder} by now; nothing was sent"));
+    }
     let ask = grants::ask(gcp, place, instance, ours, call.deadline);
     let permit = gcp.room.permit(place, &grants::subnet(instance), call.deadline, ask).await?;
     let interface = model::interface(instance).and_then(|interface| interface.name.clone());

@@ -182,6 +182,7 @@ fn own() -> Vec<Trial> {
         room::a_node_without_an_address_needs_no_room_and_is_always_tried,
         room::a_reply_that_is_lost_while_room_is_made_leaves_no_node_bare,
         room::an_address_that_is_not_there_any_more_costs_no_node_its_own,
+        room::an_address_that_is_elsewhere_by_now_costs_no_node_its_own,
         credentials::gke_workload_identity_is_renewed,
         credentials::a_key_file_that_was_replaced_is_read_again,
     ];

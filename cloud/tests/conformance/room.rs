@@ -186,6 +186,17 @@ pub async fn an_address_that_is_not_there_any_more_costs_no_node_its_own() {
     assert_eq!(bed.writes(0), 0);
 }
 
+/// An attach whose reply got lost has landed on another node meanwhile.
+pub async fn an_address_that_is_elsewhere_by_now_costs_no_node_its_own() {
+    let bed = Bed::new(GCP).await;
+    let (token, before) = (bed.free_token(1).await, shown(&bed).await);
+    bed.attach_by_hand(1, 2).await;
+    let taken = bed.provider.attach(ip(1), &bed.node(1), &token, &call("k")).await.unwrap_err();
+    assert_eq!(taken.class, Class::Conflict, "{taken}");
+    assert_eq!(bed.writes(0), 0, "{taken}");
+    assert_eq!(shown(&bed).await[0], before[0]);
+}
+
 pub async fn a_reply_that_is_lost_while_room_is_made_leaves_no_node_bare() {
     for fault in [Fault::LostReply, Fault::Reset] {
         let bed = Bed::new(GCP).await;

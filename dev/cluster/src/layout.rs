@@ -14,16 +14,20 @@ use std::sync::Arc;
 
 /// Requests that are worth looking at later: everything but reads of the control plane's own parts and
 /// the nodes' heartbeats. With what was written where tests check the order of writes: marks of nodes, what
-/// allocations say, who leads, who was evicted.
+/// allocations say, who leads, who was evicted; and with what came of it where that says more: which node a name
+/// stands for, what a pod belongs to and whether it is gone, what an allocation asks for after a patch.
 const AUDIT_POLICY: &str = r#"{
   "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
   "rules": [
     {"level": "None", "namespaces": ["kube-node-lease"], "resources": [{"group": "coordination.k8s.io"}]},
     {"level": "None", "userGroups": ["system:nodes"]},
     {"level": "None", "users": ["system:apiserver", "system:kube-scheduler", "system:kube-controller-manager"], "verbs": ["get", "list", "watch"]},
-    {"level": "RequestResponse", "verbs": ["create"], "resources": [{"group": "", "resources": ["nodes"]}]},
+    {"level": "RequestResponse", "verbs": ["create"], "resources": [{"group": "", "resources": ["nodes", "pods"]}]},
+    {"level": "RequestResponse", "verbs": ["delete"], "resources": [{"group": "", "resources": ["pods"]}]},
+    {"level": "RequestResponse", "verbs": ["create", "update", "patch"], "resources": [
+      {"group": "netinfra.darkbrains.com", "resources": ["netipallocations"]}]},
     {"level": "Request", "verbs": ["create", "update", "patch", "delete"], "resources": [
-      {"group": "", "resources": ["nodes", "pods/eviction"]},
+      {"group": "", "resources": ["nodes", "pods/binding", "pods/eviction"]},
       {"group": "coordination.k8s.io", "resources": ["leases"]},
       {"group": "netinfra.darkbrains.com", "resources": ["netipallocations", "netipallocations/status"]}]},
     {"level": "Metadata"}

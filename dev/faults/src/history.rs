@@ -40,10 +40,15 @@ pub struct Scope {
     pub calls: (f64, f64),
     /// How many moves there was cause for, by address; none: nobody counts.
     pub moves: Option<BTreeMap<IpAddr, usize>>,
-    /// At the end: instances that could take an address. None: the end is not looked at.
+    /// At the end: instances that could take an address. None: nobody knows.
     pub eligible: Option<BTreeSet<String>>,
     /// At the end nothing has been written for so long.
     pub quiet: Duration,
+    /// From one time to the other nothing of ours changes anything in a cloud, but for an instance that gets its
+    /// own address back.
+    pub still: Vec<(Timestamp, Timestamp)>,
+    /// It came to the end that it was meant to have: what has to be so in the end is looked at.
+    pub ended: bool,
     /// When the history ends.
     pub until: Option<Timestamp>,
 }
@@ -70,6 +75,8 @@ impl Default for Scope {
             moves: None,
             eligible: None,
             quiet: Duration::ZERO,
+            still: Vec::new(),
+            ended: false,
             until: None,
         }
     }
@@ -174,6 +181,36 @@ pub enum What {
         /// The node.
         node: String,
     },
+    /// A pod was made.
+    Pod {
+        /// Its namespace and name.
+        pod: String,
+        /// What it belongs to.
+        workload: Option<Workload>,
+        /// How many seconds it has to end when it is told to.
+        grace: i64,
+    },
+    /// A pod came to a node.
+    Bound {
+        /// Its namespace and name.
+        pod: String,
+        /// The node.
+        node: String,
+    },
+    /// A pod was told to end, or has ended.
+    PodEnds {
+        /// Its namespace and name.
+        pod: String,
+        /// It is gone; false: it is gone if it takes no time to end.
+        gone: bool,
+    },
+    /// Somebody wrote what an allocation asks for, and was let.
+    Spec(Spec),
+    /// Somebody deleted an allocation.
+    Going {
+        /// The allocation.
+        allocation: String,
+    },
     /// Somebody wrote marks of a node, and was let.
     Marks(Marks),
     /// Somebody wrote the status of an allocation, and was let.
@@ -191,6 +228,8 @@ pub enum What {
     Write {
         /// The user.
         by: String,
+        /// The name of the object.
+        object: String,
         /// What was written, as text.
         text: String,
     },
@@ -277,6 +316,34 @@ pub struct Own {
     pub by: Option<String>,
 }
 
+/// A workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// Such as Deployment.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// What an allocation asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spec {
+    /// The allocation.
+    pub allocation: String,
+    /// The generation of it that asks for this.
+    pub generation: Option<i64>,
+    /// The addresses.
+    pub addresses: BTreeSet<IpAddr>,
+    /// They stay where they are when it goes.
+    pub retain: bool,
+    /// How long an address waits for pods to leave a cordoned node; none: for ever.
+    pub drain: Option<Duration>,
+    /// Whose pods follow the addresses.
+    pub workload: Option<Workload>,
+}
+
 /// Marks of a node that were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
@@ -290,6 +357,8 @@ pub struct Marks {
     pub address: Option<IpAddr>,
     /// The allocation that it is marked with.
     pub allocation: Option<String>,
+    /// It touched our marks; otherwise it says nothing of them.
+    pub own: bool,
     /// Labels and annotations that the write touched besides our marks.
     pub others: Vec<String>,
 }
@@ -340,80 +409,5 @@ impl History {
         self.events.extend(events);
         self.events.sort_by_key(|event| event.at);
         self
-    }
-
-    /// The same without what concerns other nodes and allocations of the API server: a cluster may be shared by
-    /// runs that have a cloud each.
-    #[must_use]
-    pub fn only(mut self, is_ours: impl Fn(&str) -> bool) -> Self {
-        self.events.retain(|event| match &event.what {
-            What::Node { name, .. } | What::NodeGone { name } => is_ours(name),
-            What::Cordon { node, .. } | What::DrainOver { node } | What::Pods { node, .. } => is_ours(node),
-            What::Marks(marks) => is_ours(&marks.node),
-            What::Status(status) => is_ours(&status.allocation),
-            What::FinalizerGone { allocation, .. } => is_ours(allocation),
-            _ => true,
-        });
-        self
-    }
-
-    /// When it ends.
-    pub fn end(&self) -> Timestamp {
-        let last = self.events.last().map(|event| event.at);
-        self.scope.until.or(last).unwrap_or(Timestamp::UNIX_EPOCH)
-    }
-
-    /// The calls of ours.
-    pub fn our_calls(&self) -> impl Iterator<Item = (usize, &Event, &Call)> {
-        self.events.iter().enumerate().filter_map(|(at, event)| match &event.what {
-            What::Call(call) if self.scope.is_ours(&call.caller) => Some((at, event, call)),
-            _ => None,
-        })
-    }
-
-    /// Who has an address right before the event of that number.
-    pub fn holder(&self, address: IpAddr, before: usize) -> Option<&str> {
-        let earlier = self.events[..before.min(self.events.len())].iter().rev();
-        let mut changes = earlier.filter_map(|event| match &event.what {
-            What::Hold(hold) if hold.address == address => Some(hold.after.as_deref()),
-            _ => None,
-        });
-        changes.next().flatten()
-    }
-
-    /// The instance of a node right before the event of that number; none if there is no such node.
-    pub fn instance_of(&self, node: &str, before: usize) -> Option<(&str, &str)> {
-        let earlier = self.events[..before.min(self.events.len())].iter().rev();
-        let mut changes = earlier.filter_map(|event| match &event.what {
-            What::Node { name, uid, provider_id } if name == node => {
-                Some(Some((provider_id.as_str(), uid.as_str())))
-            }
-            What::NodeGone { name } if name == node => Some(None),
-            _ => None,
-        });
-        changes.next().flatten()
-    }
-
-    /// The node of an instance right before the event of that number.
-    pub fn node_of(&self, instance: &str, before: usize) -> Option<&str> {
-        let names: BTreeSet<&str> = self.events[..before.min(self.events.len())]
-            .iter()
-            .filter_map(|event| match &event.what {
-                What::Node { name, .. } => Some(name.as_str()),
-                _ => None,
-            })
-            .collect();
-        names.into_iter().find(|name| self.instance_of(name, before).is_some_and(|(id, _)| id == instance))
-    }
-
-    /// The address that a node is marked with right before the event of that number.
-    pub fn mark(&self, node: &str, before: usize) -> Option<IpAddr> {
-        let earlier = self.events[..before.min(self.events.len())].iter().rev();
-        let mut changes = earlier.filter_map(|event| match &event.what {
-            What::Marks(marks) if marks.node == node => Some(marks.address),
-            What::Node { name, .. } | What::NodeGone { name } if name == node => Some(None),
-            _ => None,
-        });
-        changes.next().flatten()
     }
 }

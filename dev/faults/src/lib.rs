@@ -14,6 +14,7 @@ mod history;
 mod name;
 mod of_audit;
 mod of_sim;
+mod past;
 mod plan;
 mod proxy;
 mod tls;
@@ -21,10 +22,12 @@ mod upstream;
 
 pub use check::{INVARIANTS, Invariant, NOT_FROM_EVENTS, Violation, check};
 pub use history::{
-    Allocation, Call, Event, History, Hold, Lease, Marks, Outcome, Own, Purpose, Scope, Status, What,
+    Allocation, Call, Event, History, Hold, Lease, Marks, Outcome, Own, Purpose, Scope, Spec, Status, What,
+    Workload,
 };
 pub use name::{Group, Name, Side};
-pub use of_audit::of_audit;
+pub use of_audit::{AuditLog, of_audit};
 pub use of_sim::of_sim;
+pub use past::Others;
 pub use plan::{Act, Failure, Plan, Step, Which, answers_once, sweep};
 pub use proxy::{Crash, Proxy, Seen, When};

@@ -1,8 +1,46 @@
 //! What was written to an API server, by its audit log.
 
-use crate::history::{Event, Lease, Marks, Scope, Status, What};
+use crate::history::{Event, Lease, Marks, Scope, Spec, Status, What, Workload};
+use anyhow::{Context as _, Result};
 use crds::{ANNOTATION_RESERVED_IP, FINALIZER, LABEL_ALLOCATION, LABEL_READY};
 use serde_json::Value;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Taints by which autoscalers drain a node.
+const DRAINS: [&str; 2] = ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
+
+/// An audit log that is read on from where it was left.
+#[derive(Debug)]
+pub struct AuditLog {
+    path: PathBuf,
+    scope: Scope,
+    read: u64,
+    events: Vec<Event>,
+}
+
+impl AuditLog {
+    /// The log of an API server at which that user is ours.
+    pub fn new(path: &Path, user: &str) -> Self {
+        let scope = Scope { user: user.to_owned(), ..Scope::default() };
+        Self { path: path.to_owned(), scope, read: 0, events: Vec::new() }
+    }
+
+    /// All that was written so far, oldest first.
+    pub fn events(&mut self) -> Result<&[Event]> {
+        let mut file = std::fs::File::open(&self.path).with_context(|| self.path.display().to_string())?;
+        file.seek(SeekFrom::Start(self.read))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        // The last line may be half written: it is read the next time.
+        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        self.read += bytes.len() as u64;
+        self.events.extend(of_audit(&String::from_utf8_lossy(&bytes), &self.scope));
+        self.events.sort_by_key(|event| event.at);
+        Ok(&self.events)
+    }
+}
 
 /// An entry of the log, as far as it matters.
 struct Entry<'a> {
@@ -10,6 +48,7 @@ struct Entry<'a> {
     verb: &'a str,
     resource: &'a str,
     subresource: &'a str,
+    namespace: &'a str,
     name: &'a str,
     /// What was asked for: the object, or the patch.
     asked: &'a Value,
@@ -21,6 +60,11 @@ struct Entry<'a> {
 pub fn of_audit(text: &str, scope: &Scope) -> Vec<Event> {
     let mut events = Vec::new();
     for line in text.lines() {
+        // Reads are many, and change nothing.
+        if [r#""verb":"get""#, r#""verb":"list""#, r#""verb":"watch""#].iter().any(|verb| line.contains(verb))
+        {
+            continue;
+        }
         // The last line may be half written.
         let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
         // A write counts from when it came: what its writer knew is older, and what follows from it is newer.
@@ -42,6 +86,7 @@ fn of(entry: &Value) -> Entry<'_> {
         verb: entry["verb"].as_str().unwrap_or_default(),
         resource: reference["resource"].as_str().unwrap_or_default(),
         subresource: reference["subresource"].as_str().unwrap_or_default(),
+        namespace: reference["namespace"].as_str().unwrap_or_default(),
         name: reference["name"].as_str().unwrap_or_default(),
         asked: &entry["requestObject"],
         made: &entry["responseObject"],
@@ -54,9 +99,13 @@ fn read(entry: &Entry<'_>, scope: &Scope) -> Vec<What> {
         return found;
     }
     if entry.user == scope.user && !entry.asked.is_null() {
-        found.push(What::Write { by: entry.user.to_owned(), text: entry.asked.to_string() });
+        let (by, object) = (entry.user.to_owned(), entry.name.to_owned());
+        found.push(What::Write { by, object, text: entry.asked.to_string() });
     }
     let name = entry.name.to_owned();
+    if entry.resource == "netipallocations" && entry.subresource.is_empty() {
+        found.extend(spec(entry).map(What::Spec));
+    }
     match (entry.resource, entry.subresource, entry.verb) {
         ("nodes", "", "create") => found.extend(node(entry)),
         ("nodes", "", "delete") => found.push(What::NodeGone { name }),
@@ -68,6 +117,8 @@ fn read(entry: &Entry<'_>, scope: &Scope) -> Vec<What> {
         ("netipallocations", "", "patch" | "update") if takes_finalizer(entry.asked) => {
             found.push(What::FinalizerGone { by: entry.user.to_owned(), allocation: name });
         }
+        ("netipallocations", "", "delete") => found.push(What::Going { allocation: name }),
+        ("pods", _, _) => found.extend(pod(entry)),
         // The API server and others have leases of their own.
         ("leases", "", "create" | "update" | "patch") if entry.user == scope.user => {
             found.extend(lease(entry).map(What::Lease));
@@ -87,8 +138,81 @@ fn node(entry: &Entry<'_>) -> Option<What> {
 }
 
 fn cordon(entry: &Entry<'_>) -> Option<What> {
+    let node = entry.name.to_owned();
+    let taints = entry.asked.pointer("/spec/taints").and_then(Value::as_array);
+    let drains = |taint: &Value| taint["key"].as_str().is_some_and(|key| DRAINS.contains(&key));
+    if taints.is_some_and(|taints| taints.iter().any(drains)) {
+        return Some(What::Cordon { node, cordoned: true });
+    }
     let value = entry.asked.pointer("/spec/unschedulable")?;
-    Some(What::Cordon { node: entry.name.to_owned(), cordoned: value.as_bool().unwrap_or(false) })
+    Some(What::Cordon { node, cordoned: value.as_bool().unwrap_or(false) })
+}
+
+/// What became of a pod, if the write tells.
+fn pod(entry: &Entry<'_>) -> Vec<What> {
+    let named = |name: &str| format!("{}/{name}", entry.namespace);
+    match (entry.subresource, entry.verb) {
+        ("", "create") => {
+            let made = entry.made;
+            let Some(name) = made["metadata"]["name"].as_str() else { return Vec::new() };
+            let grace = made["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
+            let mut all = vec![What::Pod { pod: named(name), workload: workload(entry, made), grace }];
+            let node = made["spec"]["nodeName"].as_str();
+            all.extend(node.map(|node| What::Bound { pod: named(name), node: node.to_owned() }));
+            all
+        }
+        ("binding", "create") => {
+            let node = entry.asked["target"]["name"].as_str();
+            node.map(|node| What::Bound { pod: named(entry.name), node: node.to_owned() })
+                .into_iter()
+                .collect()
+        }
+        ("eviction", "create") => vec![What::PodEnds { pod: named(entry.name), gone: false }],
+        ("", "delete") => {
+            // Its kubelet ends it like this, and so does whoever does not wait for that.
+            let now = entry.asked["gracePeriodSeconds"].as_i64() == Some(0);
+            let (made, metadata) = (!entry.made.is_null(), &entry.made["metadata"]);
+            let at_once =
+                metadata["deletionTimestamp"].is_null() || metadata["deletionGracePeriodSeconds"] == 0;
+            let gone = now || (made && at_once);
+            gone.then(|| What::PodEnds { pod: named(entry.name), gone }).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What a pod belongs to.
+fn workload(entry: &Entry<'_>, pod: &Value) -> Option<Workload> {
+    let owners = pod["metadata"]["ownerReferences"].as_array()?;
+    let owner = owners.iter().find(|owner| owner["controller"] == true)?;
+    let (kind, name) = (owner["kind"].as_str()?, owner["name"].as_str()?);
+    // Between a Deployment and its pods there is a ReplicaSet that has a hash behind the name.
+    let (kind, name) = match kind {
+        "ReplicaSet" => ("Deployment", name.rsplit_once('-')?.0),
+        _ => (kind, name),
+    };
+    Some(Workload { kind: kind.to_owned(), namespace: entry.namespace.to_owned(), name: name.to_owned() })
+}
+
+/// What an allocation asks for after a write, where the log has that.
+fn spec(entry: &Entry<'_>) -> Option<Spec> {
+    let spec = entry.made.get("spec")?;
+    let listed = spec["reservedIPs"].as_array().map_or(&[][..], Vec::as_slice);
+    let drain = spec["failover"]["drainTimeoutSeconds"].as_u64().filter(|seconds| *seconds > 0);
+    let part = |of: &Value, key: &str| of[key].as_str().map(str::to_owned);
+    let workload = &spec["workloadRef"];
+    Some(Spec {
+        allocation: entry.made["metadata"]["name"].as_str()?.to_owned(),
+        generation: entry.made["metadata"]["generation"].as_i64(),
+        addresses: listed.iter().filter_map(|address| address.as_str()?.parse().ok()).collect(),
+        retain: spec["releasePolicy"] == "Retain",
+        drain: drain.map(Duration::from_secs),
+        workload: part(workload, "kind").zip(part(workload, "name")).map(|(kind, name)| Workload {
+            kind,
+            name,
+            namespace: part(workload, "namespace").unwrap_or_default(),
+        }),
+    })
 }
 
 /// Marks that a write sets or takes away; none if it is about something else.
@@ -102,6 +226,7 @@ fn marks(entry: &Entry<'_>) -> Option<Marks> {
     let (own, others): (Vec<String>, Vec<String>) =
         touched.into_iter().partition(|key| ours.contains(&key.as_str()));
     marks.others = others;
+    marks.own = !own.is_empty();
     (!own.is_empty() || !marks.others.is_empty()).then_some(marks)
 }
 
@@ -181,102 +306,5 @@ fn lease(entry: &Entry<'_>) -> Option<Lease> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    const USER: &str = "system:serviceaccount:ip-address-controller:ip-address-controller";
-
-    fn line(code: u16, verb: &str, reference: &Value, asked: &Value, made: &Value) -> String {
-        json!({
-            "stage": "ResponseComplete", "verb": verb, "user": { "username": USER },
-            "objectRef": reference, "responseStatus": { "code": code },
-            "requestReceivedTimestamp": "2026-01-01T00:00:00.000000Z",
-            "stageTimestamp": "2026-01-01T00:00:01.000000Z",
-            "requestObject": asked, "responseObject": made,
-        })
-        .to_string()
-    }
-
-    fn events(line: &str) -> Vec<What> {
-        let events = of_audit(line, &Scope::default()).into_iter().map(|event| event.what);
-        events.filter(|what| !matches!(what, What::Write { .. })).collect()
-    }
-
-    #[test]
-    fn marks_are_read_from_apply_and_from_patches() {
-        let node = json!({ "resource": "nodes", "name": "node-1" });
-        let apply = json!({ "metadata": {
-            "uid": "u", "labels": { "ip.ready": "true", "netinfra.darkbrains.com/allocation": "web" },
-            "annotations": { "netinfra.darkbrains.com/reserved-ip": "203.0.113.1" },
-        }});
-        let set = Marks {
-            by: USER.to_owned(),
-            node: "node-1".to_owned(),
-            uid: Some("u".to_owned()),
-            address: "203.0.113.1".parse().ok(),
-            allocation: Some("web".to_owned()),
-            others: Vec::new(),
-        };
-        assert_eq!(events(&line(200, "patch", &node, &apply, &Value::Null)), [What::Marks(set.clone())]);
-        let patch = json!([
-            { "op": "test", "path": "/metadata/uid", "value": "u" },
-            { "op": "test", "path": "/metadata/labels/ip.ready", "value": "true" },
-            { "op": "remove", "path": "/metadata/labels/ip.ready" },
-            { "op": "remove", "path": "/metadata/annotations/netinfra.darkbrains.com~1reserved-ip" },
-            { "op": "remove", "path": "/metadata/labels/somebody.else~1s" },
-        ]);
-        let others = vec!["somebody.else/s".to_owned()];
-        let gone = Marks { address: None, allocation: None, others, ..set };
-        assert_eq!(events(&line(200, "patch", &node, &patch, &Value::Null)), [What::Marks(gone)]);
-        assert_eq!(events(&line(409, "patch", &node, &patch, &Value::Null)), [], "it was refused");
-    }
-
-    #[test]
-    fn nodes_leases_statuses_and_finalizers_are_read() {
-        let made =
-            json!({ "metadata": { "name": "n", "uid": "u" }, "spec": { "providerID": "gce://p/z/n" } });
-        let node = json!({ "resource": "nodes", "name": "n" });
-        let expected =
-            What::Node { name: "n".to_owned(), uid: "u".to_owned(), provider_id: "gce://p/z/n".to_owned() };
-        assert_eq!(events(&line(201, "create", &node, &json!({}), &made)), [expected]);
-        let cordon = json!({ "spec": { "unschedulable": true } });
-        let expected = What::Cordon { node: "n".to_owned(), cordoned: true };
-        assert_eq!(events(&line(200, "patch", &node, &cordon, &Value::Null)), [expected]);
-        let lease = json!({ "resource": "leases", "name": "l", "namespace": "x" });
-        let spec = json!({ "spec": {
-            "holderIdentity": "first_1", "leaseDurationSeconds": 4, "leaseTransitions": 2,
-        }});
-        let expected = Lease { holder: Some("first_1".to_owned()), seconds: 4, transitions: 2 };
-        let written = line(200, "update", &lease, &spec, &Value::Null);
-        assert_eq!(events(&written), [What::Lease(expected)]);
-        assert_eq!(events(&written.replace(USER, "system:apiserver")), [], "others have leases of their own");
-        let status = json!({ "resource": "netipallocations", "subresource": "status", "name": "web" });
-        let patch = json!([{ "op": "add", "path": "/status", "value": {
-            "observedGeneration": 3,
-            "conditions": [{ "type": "Ready", "status": "True", "reason": "AllAttached" }],
-        }}]);
-        let expected = Status {
-            by: USER.to_owned(),
-            allocation: "web".to_owned(),
-            ready: true,
-            observed: Some(3),
-            reasons: vec!["AllAttached".to_owned()],
-        };
-        assert_eq!(events(&line(200, "patch", &status, &patch, &Value::Null)), [What::Status(expected)]);
-        let object = json!({ "resource": "netipallocations", "name": "web" });
-        for (left, gone) in [(json!([]), true), (json!([FINALIZER]), false)] {
-            let patch = json!([{ "op": "add", "path": "/metadata/finalizers", "value": left }]);
-            let found = events(&line(200, "patch", &object, &patch, &Value::Null));
-            assert_eq!(found.len(), usize::from(gone), "{found:?}");
-        }
-    }
-
-    #[test]
-    fn what_we_write_can_be_searched_and_half_a_line_is_no_harm() {
-        let node = json!({ "resource": "nodes", "name": "n" });
-        let text = line(200, "patch", &node, &json!({ "password": "x" }), &Value::Null);
-        let found = of_audit(&format!("{text}\n{{\"half"), &Scope::default());
-        assert!(matches!(&found[0].what, What::Write { text, .. } if text.contains("password")), "{found:?}");
-    }
-}
+#[path = "of_audit_tests.rs"]
+mod tests;

@@ -1,18 +1,21 @@
 //! What is called, by whom, and how often.
 
 use super::Found;
-use crate::history::{Call, History, Lease, Outcome, Purpose, What};
+use crate::history::{Call, History, Hold, Lease, Outcome, Purpose, What};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 
 /// I3. Calls of ours that change things name addresses and instances of ours alone, whether they are refused or
-/// not.
+/// not; and no address that no allocation has listed yet.
 pub fn only_ours(history: &History) -> Found {
     let addresses = history.scope.addresses();
     let mut found = Vec::new();
-    for (_, event, call) in history.our_calls().filter(|(_, _, call)| call.purpose.changes()) {
+    for (at, event, call) in history.our_calls().filter(|(_, _, call)| call.purpose.changes()) {
         if let Some(address) = call.address.filter(|address| !addresses.contains(address)) {
             found.push((event.at, format!("{} calls {:?} on {address}", call.caller, call.purpose)));
+        } else if let Some(address) = call.address.filter(|address| !history.was_listed(*address, at)) {
+            let what = format!("{} calls {:?} on {address}, which nobody lists", call.caller, call.purpose);
+            found.push((event.at, what));
         }
         if let Some(instance) = call.instance.as_ref().filter(|id| !history.scope.instances.contains(*id)) {
             found.push((event.at, format!("{} calls {:?} on {instance}", call.caller, call.purpose)));
@@ -28,15 +31,20 @@ pub fn never_reserved(history: &History) -> Found {
 }
 
 /// I12. What was accepted is not asked for again, unless the first answer got lost, something failed, or the
-/// world changed in between.
+/// world changed in between by something else than that call.
 pub fn never_twice(history: &History) -> Found {
     let mut found = Vec::new();
     let mut last: BTreeMap<String, &Call> = BTreeMap::new();
     for event in &history.events {
         match &event.what {
-            What::Hold(hold) => last.retain(|_, call| call.address != Some(hold.address)),
+            What::Hold(hold) => {
+                last.retain(|_, call| call.address != Some(hold.address) || is_its_effect(call, hold));
+            }
             What::OperationFailed { .. } => last.clear(),
-            What::Own(own) => last.retain(|_, call| call.instance.as_ref() != Some(&own.instance)),
+            What::Own(own) => last.retain(|_, call| {
+                let effect = call.purpose == if own.has { Purpose::GiveOwn } else { Purpose::TakeOwn };
+                call.instance.as_ref() != Some(&own.instance) || effect
+            }),
             What::Call(call) if history.scope.is_ours(&call.caller) && call.purpose.changes() => {
                 let same = format!("{:?} {:?} {:?}", call.purpose, call.address, call.instance);
                 let before = last.insert(same.clone(), call);
@@ -49,6 +57,15 @@ pub fn never_twice(history: &History) -> Found {
         }
     }
     found
+}
+
+/// Whether an address changed hands as a call wanted it to.
+fn is_its_effect(call: &Call, hold: &Hold) -> bool {
+    match call.purpose {
+        Purpose::Attach => hold.after.is_some() && hold.after == call.instance,
+        Purpose::Detach => hold.after.is_none() && hold.before == call.instance,
+        _ => false,
+    }
 }
 
 /// I13. A call of ours that changes things comes while its caller holds a lease that has not run out, and the

@@ -1,8 +1,8 @@
 //! Who has which address.
 
 use super::Found;
-use crate::history::{Call, History, Outcome, Purpose, What};
-use std::collections::BTreeMap;
+use crate::history::{History, Purpose, What};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// I1. An address that changes hands comes from nowhere, or leaves whoever had it; and nobody of ours asks for
@@ -30,7 +30,7 @@ pub fn one_place(history: &History) -> Found {
         let (Purpose::Attach, Some(address), Some(to)) = (call.purpose, call.address, &call.instance) else {
             continue;
         };
-        let Some(read) = last_read(history, call, at) else { continue };
+        let Some(read) = history.last_fresh_read(address, Some(&call.caller), at) else { continue };
         if let Some(shown) = history.holder(address, read)
             && shown != to
         {
@@ -42,86 +42,41 @@ pub fn one_place(history: &History) -> Found {
     found
 }
 
-/// The caller's last read of addresses that was answered, if what it showed was not old.
-fn last_read(history: &History, call: &Call, before: usize) -> Option<usize> {
-    let read = history.events[..before].iter().rposition(|event| match &event.what {
-        What::Call(other) => {
-            other.caller == call.caller
-                && matches!(other.purpose, Purpose::Read { .. })
-                && other.outcome == Outcome::Accepted
-        }
-        _ => false,
-    })?;
-    let fresh = matches!(&history.events[read].what, What::Call(read) if read.purpose == Purpose::Read { lags: false });
-    fresh.then_some(read)
-}
-
-/// I2. No instance of ours has two reserved addresses at once.
+/// I2. No instance of ours has two reserved addresses at once, and nobody of ours asks for an address to be attached
+/// to an instance that had another when he last read.
 pub fn one_address(history: &History) -> Found {
     let mut found = Vec::new();
-    let mut having: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
-    for event in &history.events {
-        let What::Hold(hold) = &event.what else { continue };
-        if let Some(before) = &hold.before {
-            having.entry(before).or_default().retain(|address| *address != hold.address);
-        }
-        let Some(after) = &hold.after else { continue };
-        let all = having.entry(after).or_default();
-        all.push(hold.address);
-        let by_us = hold.by.as_deref().is_some_and(|by| history.scope.is_ours(by));
-        if all.len() > 1 && by_us {
-            found.push((event.at, format!("{after} has {all:?}")));
-        }
-    }
-    found
-}
-
-/// I6. No detach of ours is accepted from a cordoned node on which pods of the workload run, unless the time for
-/// the drain is over.
-pub fn drained_first(history: &History) -> Found {
-    let mut found = Vec::new();
-    let mut cordoned: BTreeMap<&str, bool> = BTreeMap::new();
-    let mut running: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    let mut over: BTreeMap<&str, bool> = BTreeMap::new();
+    let mut having: BTreeMap<&str, BTreeSet<IpAddr>> = BTreeMap::new();
     for (at, event) in history.events.iter().enumerate() {
         match &event.what {
-            What::Cordon { node, cordoned: now } => {
-                cordoned.insert(node, *now);
-                over.insert(node, false);
+            What::Hold(hold) => {
+                if let Some(before) = &hold.before {
+                    having.entry(before).or_default().remove(&hold.address);
+                }
+                let Some(after) = &hold.after else { continue };
+                let all = having.entry(after).or_default();
+                all.insert(hold.address);
+                let by_us = hold.by.as_deref().is_some_and(|by| history.scope.is_ours(by));
+                if all.len() > 1 && by_us {
+                    found.push((event.at, format!("{after} has {all:?}")));
+                }
             }
-            What::DrainOver { node } => drop(over.insert(node, true)),
-            What::Pods { node, allocation, running: now } => drop(running.insert((node, allocation), *now)),
-            What::Call(call) if is_our_detach(history, call) => {
-                let Some(node) = call.instance.as_deref().and_then(|id| history.node_of(id, at)) else {
-                    continue;
+            What::Call(call) if history.scope.is_ours(&call.caller) && call.purpose == Purpose::Attach => {
+                let (Some(address), Some(to)) = (call.address, call.instance.as_deref()) else { continue };
+                let others = having.get(to).into_iter().flatten().filter(|other| **other != address);
+                let known = |other: &&IpAddr| {
+                    let read = history.last_fresh_read(**other, Some(&call.caller), at);
+                    read.is_some_and(|read| history.holder(**other, read) == Some(to))
                 };
-                let of = |name: &&String| {
-                    let addresses = &history.scope.allocations[*name].addresses;
-                    call.address.is_some_and(|address| addresses.contains(&address))
-                };
-                let pods: usize = history
-                    .scope
-                    .allocations
-                    .keys()
-                    .filter(of)
-                    .map(|name| running.get(&(node, name.as_str())).copied().unwrap_or(0))
-                    .sum();
-                let is = |of: &BTreeMap<&str, bool>| of.get(node).copied().unwrap_or(false);
-                if pods > 0 && is(&cordoned) && !is(&over) {
-                    found
-                        .push((event.at, format!("{:?} leaves {node}, where {pods} pods run", call.address)));
+                if let Some(other) = others.into_iter().find(known) {
+                    let what = format!("{} attaches {address} to {to}, which has {other}", call.caller);
+                    found.push((event.at, what));
                 }
             }
             _ => {}
         }
     }
     found
-}
-
-fn is_our_detach(history: &History, call: &Call) -> bool {
-    history.scope.is_ours(&call.caller)
-        && call.purpose == Purpose::Detach
-        && !matches!(call.outcome, Outcome::Refused(_))
 }
 
 /// I9. No address leaves an instance by a call of ours more often than there was cause.

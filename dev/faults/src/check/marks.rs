@@ -1,8 +1,8 @@
 //! Labels and annotation of nodes.
 
 use super::Found;
-use crate::history::{Event, History, Marks, Outcome, Purpose, What};
-use jiff::{SignedDuration, Timestamp};
+use crate::history::{Event, History, Marks, Purpose, What};
+use jiff::SignedDuration;
 use std::net::IpAddr;
 
 fn of_marks(event: &Event) -> Option<&Marks> {
@@ -12,8 +12,8 @@ fn of_marks(event: &Event) -> Option<&Marks> {
     }
 }
 
-/// I4. A node is marked with an address only while its instance has it, or had it a short while ago; and at the
-/// end a node is marked if and only if its instance has an address of ours.
+/// I4. A node is marked with an address only while its instance has it, or if the last read showed it there a short
+/// while ago; and at the end a node is marked if and only if its instance has an address of ours.
 pub fn marked_is_attached(history: &History) -> Found {
     let mut found = Vec::new();
     for (at, event) in history.events.iter().enumerate() {
@@ -21,15 +21,22 @@ pub fn marked_is_attached(history: &History) -> Found {
         let Some(address) = marks.address else { continue };
         let instance = history.instance_of(&marks.node, at).map(|(id, _)| id);
         let holder = history.holder(address, at);
-        if instance.is_none() || holder != instance {
+        if instance.is_none() || (holder != instance && shown(history, address, at) != instance) {
             found.push((event.at, format!("{} is marked with {address}, which {holder:?} has", marks.node)));
         }
     }
     found.extend(outlived(history));
-    if history.scope.eligible.is_some() {
+    if history.scope.ended {
         found.extend(at_the_end(history));
     }
     found
+}
+
+/// Where the last read showed an address, if it is not long ago.
+fn shown(history: &History, address: IpAddr, before: usize) -> Option<&str> {
+    let read = history.last_fresh_read(address, None, before)?;
+    let earliest = history.lag_before(history.events[before].at);
+    (history.events[read].at >= earliest).then(|| history.holder(address, read)).flatten()
 }
 
 /// Marks that stayed longer than they may after the address was gone.
@@ -54,7 +61,7 @@ fn outlived(history: &History) -> Found {
 /// Whether an event makes a mark go, or true again.
 fn ends(event: &Event, node: &str, address: IpAddr) -> bool {
     match &event.what {
-        What::Marks(marks) => marks.node == node && marks.address != Some(address),
+        What::Marks(marks) => marks.node == node && marks.own && marks.address != Some(address),
         What::NodeGone { name } => name == node,
         What::Hold(hold) => hold.address == address && hold.after.is_some(),
         _ => false,
@@ -66,7 +73,8 @@ fn at_the_end(history: &History) -> Found {
     let mut found = Vec::new();
     for address in history.scope.addresses() {
         let Some(holder) = history.holder(address, last) else { continue };
-        if !history.scope.instances.contains(holder) {
+        // Nobody marks for an allocation that is gone, whose addresses may stay.
+        if !history.scope.instances.contains(holder) || history.owners(address, last).next().is_none() {
             continue;
         }
         let Some(node) = history.node_of(holder, last) else { continue };
@@ -115,22 +123,13 @@ pub fn order_of_marks(history: &History) -> Found {
 /// Whether a read of ours was answered between the attachment and the event of that number. Histories without
 /// any read have nothing to say about it.
 fn was_read(history: &History, address: IpAddr, before: usize) -> bool {
-    let reads = |event: &Event| match &event.what {
-        What::Call(call) => {
-            history.scope.is_ours(&call.caller)
-                && matches!(call.purpose, Purpose::Read { .. })
-                && call.outcome == Outcome::Accepted
-        }
-        _ => false,
+    let Some(read) = history.last_read(address, None, before) else {
+        return history.last_read(address, None, history.events.len()).is_none();
     };
-    if !history.events.iter().any(reads) {
-        return true;
-    }
     let attached = history.events[..before].iter().rposition(
         |event| matches!(&event.what, What::Hold(hold) if hold.address == address && hold.after.is_some()),
     );
-    let since: Timestamp = attached.map_or(Timestamp::MIN, |at| history.events[at].at);
-    history.events[attached.unwrap_or(0)..before].iter().any(|event| event.at >= since && reads(event))
+    attached.is_none_or(|attached| read > attached)
 }
 
 /// I15. Marks are written for the node that has the name now, and not for one that had it before.

@@ -2,7 +2,6 @@
 
 use super::Found;
 use crate::history::{History, Status, What};
-use jiff::SignedDuration;
 use std::collections::BTreeMap;
 
 /// I18. Ready is said only if every address of the allocation is on an instance of ours, or was a short while
@@ -39,11 +38,11 @@ fn is_word(reason: &str) -> bool {
 /// An address of an allocation that is said to be Ready which is not where it should be, and has not been for a
 /// while.
 fn missing(history: &History, status: &Status, at: usize) -> Option<String> {
-    let lag = SignedDuration::try_from(history.scope.lag).unwrap_or(SignedDuration::MAX);
-    let earliest = history.events[at].at.checked_sub(lag).unwrap_or(jiff::Timestamp::MIN);
-    let of = history.scope.allocations.get(&status.allocation)?;
+    let earliest = history.lag_before(history.events[at].at);
+    // Which addresses those are, the generation says that it speaks of.
+    let listed = history.listed(&status.allocation, status.observed, at);
     let ours = |holder: Option<&str>| holder.is_some_and(|holder| history.scope.instances.contains(holder));
-    let lost = of.addresses.iter().find(|address| {
+    let lost = listed.iter().find(|address| {
         let was = history.events[..at].iter().enumerate().any(|(number, event)| {
             event.at >= earliest
                 && matches!(&event.what, What::Hold(hold) if hold.address == **address)
@@ -58,7 +57,7 @@ fn missing(history: &History, status: &Status, at: usize) -> Option<String> {
 pub fn no_secrets(history: &History) -> Found {
     let mut found = Vec::new();
     for event in &history.events {
-        let What::Write { by, text } = &event.what else { continue };
+        let What::Write { by, text, .. } = &event.what else { continue };
         for secret in history.scope.secrets.iter().filter(|secret| text.contains(secret.as_str())) {
             let beginning: String = secret.chars().take(3).collect();
             found.push((event.at, format!("{by} writes a secret that begins with '{beginning}'")));

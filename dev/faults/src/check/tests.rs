@@ -10,16 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-const A: &str = "gce://p/z/a";
-const B: &str = "gce://p/z/b";
+pub const A: &str = "gce://p/z/a";
+pub const B: &str = "gce://p/z/b";
 const FOREIGN: &str = "gce://p/z/foreign";
-const US: &str = "first";
+pub const US: &str = "first";
 
-fn ip(last: u8) -> IpAddr {
+pub fn ip(last: u8) -> IpAddr {
     IpAddr::from([203, 0, 113, last])
 }
 
-fn scope() -> Scope {
+pub fn scope() -> Scope {
     let addresses = BTreeSet::from([ip(1), ip(2)]);
     Scope {
         callers: BTreeSet::from([US.to_owned(), "second".to_owned()]),
@@ -33,7 +33,7 @@ fn scope() -> Scope {
 }
 
 /// One event a second.
-fn history(scope: Scope, events: impl IntoIterator<Item = What>) -> History {
+pub fn history(scope: Scope, events: impl IntoIterator<Item = What>) -> History {
     let at = |number: usize| {
         let seconds = i64::try_from(number).expect("few");
         Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)
@@ -42,7 +42,7 @@ fn history(scope: Scope, events: impl IntoIterator<Item = What>) -> History {
     History { scope, events: Vec::new() }.joined(events)
 }
 
-fn call(purpose: Purpose, address: Option<IpAddr>, instance: Option<&str>) -> What {
+pub fn call(purpose: Purpose, address: Option<IpAddr>, instance: Option<&str>) -> What {
     What::Call(Call {
         caller: US.to_owned(),
         purpose,
@@ -52,54 +52,55 @@ fn call(purpose: Purpose, address: Option<IpAddr>, instance: Option<&str>) -> Wh
     })
 }
 
-fn refused(what: What) -> What {
+pub fn refused(what: What) -> What {
     let What::Call(call) = what else { panic!("no call") };
     What::Call(Call { outcome: Outcome::Refused("taken".to_owned()), ..call })
 }
 
-fn read() -> What {
+pub fn read() -> What {
     call(Purpose::Read { lags: false }, None, None)
 }
 
-fn attach(address: IpAddr, to: &str) -> What {
+pub fn attach(address: IpAddr, to: &str) -> What {
     call(Purpose::Attach, Some(address), Some(to))
 }
 
-fn detach(address: IpAddr, from: &str) -> What {
+pub fn detach(address: IpAddr, from: &str) -> What {
     call(Purpose::Detach, Some(address), Some(from))
 }
 
-fn moved(address: IpAddr, before: Option<&str>, after: Option<&str>, by: Option<&str>) -> What {
+pub fn moved(address: IpAddr, before: Option<&str>, after: Option<&str>, by: Option<&str>) -> What {
     let text = |text: Option<&str>| text.map(str::to_owned);
     What::Hold(Hold { address, before: text(before), after: text(after), by: text(by) })
 }
 
-fn own(instance: &str, has: bool) -> What {
+pub fn own(instance: &str, has: bool) -> What {
     What::Own(Own { instance: instance.to_owned(), has, by: Some(US.to_owned()) })
 }
 
-fn node(name: &str, provider_id: &str) -> What {
+pub fn node(name: &str, provider_id: &str) -> What {
     let (name, provider_id) = (name.to_owned(), provider_id.to_owned());
     What::Node { uid: format!("uid-{name}"), name, provider_id }
 }
 
-fn mark(node: &str, address: Option<IpAddr>) -> What {
+pub fn mark(node: &str, address: Option<IpAddr>) -> What {
     What::Marks(Marks {
         by: scope().user,
         node: node.to_owned(),
         uid: Some(format!("uid-{node}")),
         address,
         allocation: address.map(|_| "web".to_owned()),
+        own: true,
         others: Vec::new(),
     })
 }
 
-fn status(ready: bool) -> What {
+pub fn status(ready: bool) -> What {
     let reasons = vec!["AllAttached".to_owned()];
     What::Status(Status { by: scope().user, allocation: "web".to_owned(), ready, observed: Some(1), reasons })
 }
 
-fn lease(holder: &str, transitions: i64) -> What {
+pub fn lease(holder: &str, transitions: i64) -> What {
     What::Lease(Lease { holder: Some(holder.to_owned()), seconds: 4, transitions })
 }
 
@@ -141,7 +142,7 @@ fn good() -> Vec<What> {
 }
 
 /// The numbers of the invariants that a history violates.
-fn violated(history: &History) -> BTreeSet<&'static str> {
+pub fn violated(history: &History) -> BTreeSet<&'static str> {
     check(history).into_iter().map(|violation| violation.invariant).collect()
 }
 
@@ -151,6 +152,7 @@ fn with_end() -> Scope {
         eligible: Some(BTreeSet::from([A.to_owned(), B.to_owned()])),
         moves: Some(BTreeMap::from([(ip(1), 1)])),
         quiet: Duration::from_secs(3),
+        ended: true,
         ..scope()
     }
 }
@@ -172,7 +174,7 @@ fn every_number_is_checked_or_has_a_reason() {
 }
 
 /// The invariant reports what is planted, as the only one, and nothing without it.
-fn planted(name: &str, scope: Scope, clean: Vec<What>, bad: Vec<What>) {
+pub fn planted(name: &str, scope: Scope, clean: Vec<What>, bad: Vec<What>) {
     let fine = check(&history(scope.clone(), clean));
     assert_eq!(fine, [], "{name} without the plant");
     let found = check(&history(scope, bad));
@@ -414,7 +416,8 @@ fn with_reason(reason: &str) -> What {
 
 #[test]
 fn i19_a_secret_in_what_is_written() {
-    let write = |text: &str| vec![What::Write { by: scope().user, text: text.to_owned() }];
+    let write =
+        |text: &str| vec![What::Write { by: scope().user, object: "a".to_owned(), text: text.to_owned() }];
     planted("I19", scope(), write("{\"a\":1}"), write("{\"a\":\"very-secret\"}"));
     let found = check(&history(scope(), write("very-secret")));
     assert!(!found[0].what.contains("very-secret"), "nor is it told: {}", found[0]);
