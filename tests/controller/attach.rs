@@ -1,7 +1,8 @@
 //! How an address comes to a node.
 
 use crate::memory::Verb;
-use crate::stage::{Stage, unmarked};
+use crate::scene::unmarked;
+use crate::stage::Stage;
 use anyhow::{Result, ensure};
 use serde_json::json;
 

@@ -186,7 +186,7 @@ async fn story(stage: &Stage, node: &str) -> Result<String> {
     let status = api.get("bench").await?.status.unwrap_or_default();
     let nodes: Api<Node> = Api::all(stage.cluster.client());
     let node = nodes.get_opt(node).await?;
-    let ready = node.as_ref().map(crate::stage::node_is_ready);
+    let ready = node.as_ref().map(crate::scene::node_is_ready);
     Ok(format!("the node is ready: {ready:?}; {:?}; {:?}", status.ips, status.conditions))
 }
 

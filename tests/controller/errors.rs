@@ -1,7 +1,8 @@
 //! What goes wrong with clouds: nothing is lost, nobody is evicted, and it converges when the error ends.
 
 use crate::memory::{Fault, Verb};
-use crate::stage::{Stage, marked_for};
+use crate::scene::marked_for;
+use crate::stage::Stage;
 use anyhow::{Result, ensure};
 use cloud::Class;
 use cluster::eventually;

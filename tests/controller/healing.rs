@@ -1,7 +1,8 @@
 //! Controller and webhook together: what one missed, the other heals.
 
 use crate::processes::launch;
-use crate::stage::{Scene, Stage, is_ready};
+use crate::scene::{Scene, is_ready};
+use crate::stage::Stage;
 use anyhow::{Result, ensure};
 use cluster::{Process, eventually};
 use serde_json::json;
@@ -51,7 +52,7 @@ async fn moved_one_by_one(scene: &Scene<'_>, count: usize) -> Result<()> {
         let pods = scene.pods().await?;
         let up = pods.iter().filter(|pod| is_ready(pod)).count();
         ensure!(up + 1 >= count, "{} of {count} pods are down", count - up);
-        let home = |pod: &&k8s_openapi::api::core::v1::Pod| homes.contains(&crate::stage::number_of(pod));
+        let home = |pod: &&k8s_openapi::api::core::v1::Pod| homes.contains(&crate::scene::number_of(pod));
         if pods.iter().filter(|pod| is_ready(pod)).filter(home).count() == count {
             return Ok(());
         }

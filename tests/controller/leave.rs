@@ -1,7 +1,8 @@
 //! When an address leaves its node, and when it does not.
 
 use crate::memory::Verb;
-use crate::stage::{Scene, Stage, unmarked};
+use crate::scene::{Scene, unmarked};
+use crate::stage::Stage;
 use anyhow::{Result, ensure};
 use cluster::eventually;
 use serde_json::json;
@@ -67,7 +68,7 @@ pub async fn a_drained_node_loses_it_once_the_last_pod_is_really_gone(stage: &St
         .await?;
         loop {
             let place = scene.places()[0];
-            let ending = scene.pods().await?.iter().any(|pod| crate::stage::number_of(pod) == 1);
+            let ending = scene.pods().await?.iter().any(|pod| crate::scene::number_of(pod) == 1);
             if !ending {
                 return Ok::<_, anyhow::Error>(());
             }
@@ -184,8 +185,8 @@ pub async fn a_silent_node_loses_address_and_pods_at_once(stage: &Stage) -> Resu
     // Without us the pod would wait for its toleration of 300 s.
     eventually("a pod on the new node", async || {
         let pods = scene.pods().await?;
-        let there = pods.iter().any(|pod| crate::stage::number_of(pod) == 2 && crate::stage::is_ready(pod));
-        ensure!(there, "pods are on {:?}", pods.iter().map(crate::stage::number_of).collect::<Vec<_>>());
+        let there = pods.iter().any(|pod| crate::scene::number_of(pod) == 2 && crate::scene::is_ready(pod));
+        ensure!(there, "pods are on {:?}", pods.iter().map(crate::scene::number_of).collect::<Vec<_>>());
         Ok(())
     })
     .await?;
@@ -212,7 +213,7 @@ pub async fn a_node_that_was_created_anew_under_the_same_name_inherits_nothing(s
         let number = if holder.as_deref() == Some(&*other) { 1 } else { 2 };
         ensure!(holder.is_some(), "it is nowhere");
         let node = scene.node(number).await?;
-        ensure!(crate::stage::marked_for(&node, &scene.name, scene.addresses[0]), "not marked");
+        ensure!(crate::scene::marked_for(&node, &scene.name, scene.addresses[0]), "not marked");
         ensure!(unmarked(&scene.node(3 - number).await?), "the other is marked too");
         Ok(())
     })
@@ -315,7 +316,7 @@ pub async fn pods_with_similar_names_neither_hold_it_nor_are_touched(stage: &Sta
     }
     eventually("the others to run there", async || {
         let pods = scene.pods().await?;
-        ensure!(pods.iter().filter(|pod| crate::stage::is_ready(pod)).count() == 3, "not yet");
+        ensure!(pods.iter().filter(|pod| crate::scene::is_ready(pod)).count() == 3, "not yet");
         Ok(())
     })
     .await?;
@@ -327,7 +328,7 @@ pub async fn pods_with_similar_names_neither_hold_it_nor_are_touched(stage: &Sta
     stage.cluster.kubectl(&["delete", "pod", "-n", "lookalike", &ours]).await?.ok()?;
     scene.arrives(0, 2).await?;
     scene.moved_once(2)?;
-    let left = scene.pods().await?.iter().filter(|pod| crate::stage::number_of(pod) == 1).count();
+    let left = scene.pods().await?.iter().filter(|pod| crate::scene::number_of(pod) == 1).count();
     ensure!(left == 2, "the others were left alone");
     Ok(())
 }

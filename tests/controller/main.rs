@@ -22,6 +22,7 @@ mod processes;
 mod proxy;
 mod release;
 mod scale;
+mod scene;
 mod stage;
 
 use anyhow::{Result, anyhow};

@@ -1,6 +1,7 @@
 //! Pause, Plan mode, storms, and several allocations at once.
 
-use crate::stage::{Stage, unmarked};
+use crate::scene::unmarked;
+use crate::stage::Stage;
 use anyhow::{Result, ensure};
 use cluster::eventually;
 use kube::ResourceExt as _;
@@ -78,7 +79,7 @@ pub async fn two_allocations_share_a_pool_and_no_node(stage: &Stage) -> Result<(
                 let address = scene.places().iter().position(|place| *place == Some(number));
                 let Some(address) = address else { continue };
                 let name = if address < 2 { "sharing" } else { "sharing-other" };
-                let marked = crate::stage::marked_for(&node, name, scene.addresses[address]);
+                let marked = crate::scene::marked_for(&node, name, scene.addresses[address]);
                 // The last one may be on its way at first.
                 ensure!(marked || unmarked(&node), "{:?}", node.labels());
             }
@@ -112,7 +113,7 @@ pub async fn the_same_address_in_two_objects_belongs_to_the_older(stage: &Stage)
     eventually("the younger to have both", async || {
         let status = api.get("contested-younger").await?.status.unwrap_or_default();
         ensure!(status.attached == 2, "{:?}", status.ips);
-        ensure!(crate::stage::condition(&status, "Conflict") == "False", "the conflict is over");
+        ensure!(crate::scene::condition(&status, "Conflict") == "False", "the conflict is over");
         Ok(())
     })
     .await?;

@@ -1,10 +1,13 @@
 //! What must never happen, done by hand under the controller's own name, through the same wires: the runner has to
 //! report each of it. A checker that has not been seen to fail proves nothing.
 
+#![allow(clippy::large_futures)] // each is awaited once, by the runner
+
 use crate::invariants::{Report, report};
 use crate::memory::Memory;
 use crate::played::Played;
-use crate::stage::{Scene, Stage};
+use crate::scene::Scene;
+use crate::stage::Stage;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use cloud::{AddressState, Ask, Call, Provider};
 use k8s_openapi::api::core::v1::Node;

@@ -1,6 +1,7 @@
 //! Pods in the wrong place, and DaemonSets.
 
-use crate::stage::{Stage, is_ready};
+use crate::scene::is_ready;
+use crate::stage::Stage;
 use anyhow::{Result, ensure};
 use cluster::eventually;
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -56,7 +57,7 @@ pub async fn a_running_daemon_set_loses_no_pod_before_a_node_is_marked(stage: &S
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
             node.starts_with("daemons-") && is_ready(pod)
         };
-        let mut numbers: Vec<usize> = pods.iter().filter(ours).map(crate::stage::number_of).collect();
+        let mut numbers: Vec<usize> = pods.iter().filter(ours).map(crate::scene::number_of).collect();
         numbers.sort_unstable();
         Ok(numbers)
     };

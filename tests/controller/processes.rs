@@ -2,7 +2,8 @@
 
 use crate::memory::Verb;
 use crate::played::Played;
-use crate::stage::{Scene, Stage};
+use crate::scene::Scene;
+use crate::stage::Stage;
 use anyhow::{Context as _, Result, ensure};
 use cloud::Cloud;
 use cluster::{Process, eventually};

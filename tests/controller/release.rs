@@ -1,7 +1,8 @@
 //! Deletion, and what is left behind.
 
 use crate::memory::{Fault, Verb};
-use crate::stage::{Scene, Stage, unmarked};
+use crate::scene::{Scene, unmarked};
+use crate::stage::Stage;
 use anyhow::{Result, ensure};
 use cloud::Class;
 use cluster::eventually;

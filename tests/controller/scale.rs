@@ -25,7 +25,9 @@ pub async fn five_hundred_nodes_and_two_hundred_addresses_settle_with_the_fewest
         (0..2 * ALLOCATIONS).map(|n| IpAddr::V4(Ipv4Addr::from(0xc633_6400 + n))).collect();
     for (number, pair) in addresses.chunks(2).enumerate() {
         pair.iter().try_for_each(|address| stage.cloud.add_address(*address))?;
-        pair.iter().for_each(|address| record.address(*address));
+        for address in pair {
+            record.address(*address);
+        }
         record.allocation(&format!("allocation-{number}"));
         let manifest = json!({
             "apiVersion": "netinfra.darkbrains.com/v1alpha1", "kind": "NetIPAllocation",
@@ -63,7 +65,7 @@ pub async fn five_hundred_nodes_and_two_hundred_addresses_settle_with_the_fewest
     eventually("the control plane to see the silence", async || {
         let all = nodes.list(&kube::api::ListParams::default()).await?.items;
         let ready =
-            all.iter().filter(|node| is_silent(node, &silent) && crate::stage::node_is_ready(node)).count();
+            all.iter().filter(|node| is_silent(node, &silent) && crate::scene::node_is_ready(node)).count();
         ensure!(ready == 0, "{ready} silent nodes are Ready");
         Ok(())
     })
@@ -110,7 +112,7 @@ async fn settled(stage: &Stage, addresses: &[IpAddr]) -> Result<()> {
         let all = api.list(&kube::api::ListParams::default()).await?.items;
         let ready = all.iter().filter(|object| {
             let status = object.status.clone().unwrap_or_default();
-            crate::stage::condition(&status, "Ready") == "True"
+            crate::scene::condition(&status, "Ready") == "True"
                 && status.ips.iter().all(|ip| ip.operation.is_none())
         });
         let ready = ready.count();

@@ -4,8 +4,9 @@
 use crate::processes::{self, Running};
 use crate::prometheus::Prometheus;
 use crate::rules::{self, text};
+use crate::scene::Scene;
 use crate::selectors;
-use crate::stage::{Scene, Stage};
+use crate::stage::Stage;
 use anyhow::{Context as _, Result, ensure};
 use cloud::Cloud;
 use cluster::eventually;

@@ -2,6 +2,9 @@
 //! Prometheus that scraped controller and webhook while things went wrong.
 #![allow(clippy::panic, clippy::expect_used)]
 
+#[allow(dead_code)]
+#[path = "../controller/invariants.rs"]
+mod invariants;
 mod live;
 #[allow(dead_code)]
 #[path = "../controller/memory.rs"]
@@ -12,6 +15,9 @@ mod played;
 mod processes;
 mod prometheus;
 mod rules;
+#[allow(dead_code)]
+#[path = "../controller/scene.rs"]
+mod scene;
 mod selectors;
 #[allow(dead_code)]
 #[path = "../controller/stage.rs"]
@@ -23,7 +29,7 @@ use std::process::ExitCode;
 
 macro_rules! on_their_own {
     ($($path:path),* $(,)?) => {
-        vec![$(Test::new(stringify!($path), move |_| $path())),*]
+        vec![$(Test::new(stringify!($path), move |_| invariants::judged($path()))),*]
     };
 }
 

@@ -191,9 +191,9 @@ pub async fn an_address_that_is_elsewhere_by_now_costs_no_node_its_own() {
     let bed = Bed::new(GCP).await;
     let (token, before) = (bed.free_token(1).await, shown(&bed).await);
     bed.attach_by_hand(1, 2).await;
-    let taken = bed.provider.attach(ip(1), &bed.node(1), &token, &call("k")).await.unwrap_err();
-    assert_eq!(taken.class, Class::Conflict, "{taken}");
-    assert_eq!(bed.writes(0), 0, "{taken}");
+    let refused = bed.provider.attach(ip(1), &bed.node(1), &token, &call("k")).await.unwrap_err();
+    assert_eq!(refused.class, Class::Conflict, "{refused}");
+    assert_eq!(bed.writes(0), 0, "{refused}");
     assert_eq!(shown(&bed).await[0], before[0]);
 }
 

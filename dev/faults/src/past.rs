@@ -18,12 +18,14 @@ impl What {
     /// Whether something in the API server concerns a node, an allocation or a namespace of ours; what happens in
     /// clouds may.
     pub fn concerns(&self, is_ours: &impl Fn(&str) -> bool) -> bool {
-        let in_ours = |pod: &str| is_ours(pod.split('/').next().unwrap_or_default());
+        let of_namespace = |pod: &str| is_ours(pod.split('/').next().unwrap_or_default());
         match self {
             Self::Node { name, .. } | Self::NodeGone { name } => is_ours(name),
-            Self::Cordon { node, .. } | Self::DrainOver { node } | Self::Pods { node, .. } => is_ours(node),
-            Self::Bound { node, .. } => is_ours(node),
-            Self::Pod { pod, .. } | Self::PodEnds { pod, .. } => in_ours(pod),
+            Self::Cordon { node, .. }
+            | Self::DrainOver { node }
+            | Self::Pods { node, .. }
+            | Self::Bound { node, .. } => is_ours(node),
+            Self::Pod { pod, .. } | Self::PodEnds { pod, .. } => of_namespace(pod),
             Self::Marks(marks) => is_ours(&marks.node),
             Self::Spec(spec) => is_ours(&spec.allocation),
             Self::Status(status) => is_ours(&status.allocation),
