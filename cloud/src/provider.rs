@@ -39,8 +39,9 @@ pub trait Provider: Send + Sync + Debug {
     ) -> Result<(), Error>;
 
     /// Gives the instance back the address of its own that it had before ours, if the token of our
-    /// attachment says that it had one. To be called after a detach, until it succeeds.
-    async fn restore(&self, provider_id: &str, token: &str, call: &Call<'_>) -> Result<(), Error>;
+    /// attachment says that it had one; without a token, if an attach took it away and came to nothing. To be
+    /// called after a detach, and for an instance that an address was not attached to after all, until it succeeds.
+    async fn restore(&self, provider_id: &str, token: Option<&str>, call: &Call<'_>) -> Result<(), Error>;
 }
 
 /// Opens accounts. Opening does no call: credentials that are missing show in the first reading.

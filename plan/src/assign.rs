@@ -393,5 +393,7 @@ pub fn retry_at(failure: &Failure) -> Time {
             doubled.min(LONGEST_PAUSE_SECONDS)
         }
     };
-    failure.at.plus_seconds(pause.max(failure.retry_after.unwrap_or(0)))
+    // Nobody's word keeps an address off all nodes for hours.
+    let asked = failure.retry_after.unwrap_or(0).min(LONGEST_PAUSE_SECONDS);
+    failure.at.plus_seconds(pause.max(asked))
 }

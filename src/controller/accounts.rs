@@ -246,10 +246,14 @@ impl Accounts {
     /// Merges what all accounts said of an address.
     fn settle(&mut self, address: IpAddr, world: &mut World) {
         let asked = || self.readers.values().filter(|reader| reader.ask.addresses.contains(&address));
-        if asked().all(|reader| reader.said.contains_key(&address)) {
+        let seen = merged(self.readers.values().filter_map(|reader| reader.said.get(&address)));
+        // Who says where it is needs no second word; that nobody has it, all have to say.
+        let found = seen.as_ref().is_some_and(|seen| {
+            matches!(seen.view, AddressView::Attached { .. } | AddressView::HeldByOther { .. })
+        });
+        if found || asked().all(|reader| reader.said.contains_key(&address)) {
             self.awaited.remove(&address);
         }
-        let seen = merged(self.readers.values().filter_map(|reader| reader.said.get(&address)));
         world.addresses.extend(seen.map(|seen| (address, seen)));
     }
 

@@ -28,7 +28,7 @@ impl Provider for Fake {
     async fn detach(&self, _: IpAddr, _: &str, _: &str, _: &Call<'_>) -> Result<(), Error> {
         Ok(())
     }
-    async fn restore(&self, _: &str, _: &str, _: &Call<'_>) -> Result<(), Error> {
+    async fn restore(&self, _: &str, _: Option<&str>, _: &Call<'_>) -> Result<(), Error> {
         Ok(())
     }
 }

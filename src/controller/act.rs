@@ -14,6 +14,8 @@ use tracing::{info, warn};
 
 /// How long one step may take: the slowest clouds take half a minute.
 const STEP_TIMEOUT: Duration = Duration::from_mins(2);
+/// No cloud is left alone for longer, whatever it asks for: a node may be without any address.
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// How a step ended.
 #[derive(Debug)]
@@ -165,8 +167,8 @@ pub struct Restoration {
     /// The operation that ended the attachment.
     pub operation: String,
     pub provider_id: String,
-    /// The token of the attachment that was ended.
-    pub token: String,
+    /// The token of the attachment that was ended; `None`: an attach came to nothing, and may have made room before.
+    pub token: Option<String>,
 }
 
 /// Tries until it is so, ever more slowly: until then the instance may have no address at all.
@@ -177,14 +179,15 @@ pub async fn restore(restoration: Restoration, provider: Arc<dyn Provider>, toke
         let deadline = Instant::now() + STEP_TIMEOUT;
         let key = format!("{operation}/restore/{attempt}");
         let call = Call { deadline, key: &key, may_write: &may_write };
-        let restored = bugs::caught(provider_id, provider.restore(provider_id, ended, &call)).await;
+        let restored =
+            bugs::caught(provider_id, provider.restore(provider_id, ended.as_deref(), &call)).await;
         match restored.unwrap_or_else(|bug| Err(cloud::Error::new(Class::Transient, bug))) {
             Ok(()) => return,
             Err(error) if error.class == Class::Fenced => return,
             Err(error) => {
                 warn!("{provider_id} does not have its own address back yet: {error}");
                 let doubled = Duration::from_secs(1 << attempt.min(8));
-                tokio::time::sleep(error.retry_after.unwrap_or(doubled)).await;
+                tokio::time::sleep(error.retry_after.unwrap_or(doubled).min(LONGEST_PAUSE)).await;
             }
         }
     }

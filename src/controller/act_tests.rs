@@ -1,4 +1,4 @@
-//! Steps that panic.
+//! Steps that panic, are fenced, or must not begin.
 
 use super::*;
 use async_trait::async_trait;
@@ -28,7 +28,7 @@ impl Provider for Buggy {
     async fn detach(&self, _: IpAddr, _: &str, _: &str, _: &Call<'_>) -> Result<(), cloud::Error> {
         panic!("detach")
     }
-    async fn restore(&self, _: &str, _: &str, _: &Call<'_>) -> Result<(), cloud::Error> {
+    async fn restore(&self, _: &str, _: Option<&str>, _: &Call<'_>) -> Result<(), cloud::Error> {
         assert!(self.restored.fetch_add(1, Ordering::Relaxed) > 0, "restore");
         Ok(())
     }
@@ -94,8 +94,89 @@ async fn an_address_that_is_given_back_with_a_panic_is_given_back_again() {
     let restoration = Restoration {
         operation: "1".to_owned(),
         provider_id: "gce://p/z/n1".to_owned(),
-        token: "t".to_owned(),
+        token: Some("t".to_owned()),
     };
     restore(restoration, buggy.clone(), LeaderToken::default()).await;
     assert_eq!(buggy.restored.load(Ordering::Relaxed), 2);
+}
+
+/// A cloud that does what it is told, as far as it may, and writes it down. Its targets take nothing.
+#[derive(Debug, Default)]
+struct Obedient {
+    done: std::sync::Mutex<Vec<&'static str>>,
+}
+
+impl Obedient {
+    fn told(&self, what: &'static str, call: &Call<'_>) -> Result<(), cloud::Error> {
+        call.check()?;
+        self.done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(what);
+        Ok(())
+    }
+
+    fn done(&self) -> Vec<&'static str> {
+        self.done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+#[async_trait]
+impl Provider for Obedient {
+    async fn read(&self, _: &Ask, _: Instant) -> Reading {
+        Reading::default()
+    }
+    async fn preflight(&self, _: IpAddr, _: &str, _: Instant) -> Result<(), cloud::Error> {
+        Err(cloud::Error::new(Class::Permanent, "it has no room"))
+    }
+    async fn attach(&self, _: IpAddr, _: &str, _: &str, call: &Call<'_>) -> Result<(), cloud::Error> {
+        self.told("attach", call)
+    }
+    async fn detach(&self, _: IpAddr, _: &str, _: &str, call: &Call<'_>) -> Result<(), cloud::Error> {
+        self.told("detach", call)
+    }
+    async fn restore(&self, _: &str, _: Option<&str>, call: &Call<'_>) -> Result<(), cloud::Error> {
+        self.told("restore", call)
+    }
+}
+
+fn step(action: Action) -> Step {
+    Step {
+        allocation: "voice".to_owned(),
+        address: address(),
+        action,
+        cause: Reason::NodeDrained,
+        operation: "1".to_owned(),
+        key: "k".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_sent_without_the_lease() {
+    let (cloud, nobody) = (Obedient::default(), LeaderToken::default());
+    let deadline = Instant::now() + STEP_TIMEOUT;
+    let token = || "t".to_owned();
+    for action in [
+        Action::Attach { to: place("n2"), token: token() },
+        Action::Detach { from: place("n1"), token: token(), target: None },
+    ] {
+        let fenced = perform(&step(action), &cloud, &nobody, deadline).await.unwrap_err();
+        assert_eq!((fenced.error.class, fenced.written), (Class::Fenced, false), "{fenced:?}");
+    }
+    let cloud = Arc::new(cloud);
+    let provider_id = "gce://p/z/n1".to_owned();
+    let restoration = Restoration { operation: "1".to_owned(), provider_id, token: Some(token()) };
+    restore(restoration, cloud.clone(), nobody).await;
+    assert!(cloud.done().is_empty(), "{:?}", cloud.done());
+}
+
+/// No target, no detach: an address stays where it works.
+#[tokio::test]
+async fn nothing_is_detached_for_a_target_that_cannot_take_it() {
+    let cloud = Obedient::default();
+    let deadline = Instant::now() + STEP_TIMEOUT;
+    let action = Action::Detach { from: place("n1"), token: "t".to_owned(), target: Some(place("n2")) };
+    let refused = perform(&step(action), &cloud, &LeaderToken::leading(), deadline).await.unwrap_err();
+    assert_eq!((refused.provider_id.as_str(), refused.written), ("gce://p/z/n2", false), "{refused:?}");
+    assert!(cloud.done().is_empty(), "{:?}", cloud.done());
+    let action = Action::Detach { from: place("n1"), token: "t".to_owned(), target: None };
+    perform(&step(action), &cloud, &LeaderToken::leading(), deadline).await.unwrap();
+    assert_eq!(cloud.done(), ["detach"], "the leader's calls are sent");
 }

@@ -97,12 +97,13 @@ impl Sorted {
             let is_urgent = change.present && moving.contains(&change.allocation);
             sorted.add(Offer::Finalizer(change), is_urgent);
         }
-        sorted.urgent.extend(std::mem::take(&mut plan.labels).into_iter().map(Offer::Marks));
         for (name, status) in &plan.statuses {
             if let Some((offer, is_urgent)) = status_offer(state, name, status, &is_awaited) {
                 sorted.add(offer, is_urgent);
             }
         }
+        // Claims come first: a slow webhook on nodes must not hold up moves that wait for no marks.
+        sorted.urgent.extend(std::mem::take(&mut plan.labels).into_iter().map(Offer::Marks));
         sorted
     }
 

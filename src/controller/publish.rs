@@ -281,10 +281,14 @@ fn is_failed_test(status: &Status) -> bool {
 /// Nobody's word stops everybody's writes for longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Whether it is the API server that has enough of us: it answers so before it looks at what is written.
+/// Whether it is the API server that has enough of us: it answers so before it looks at what is written. What an
+/// admission webhook says costs the object that it was asked about.
 fn is_everybodys(target: &Target, status: &Status) -> bool {
+    if status.message.starts_with("admission webhook") {
+        return false;
+    }
     let of_one = target.namespace().is_some();
-    !of_one || status.message.contains("Too many requests")
+    !of_one || status.message.starts_with("Too many requests")
 }
 
 /// What the API server says, with the details.
@@ -374,7 +378,16 @@ mod tests {
         let webhook = json!({ "code": 429, "message": "admission webhook \"drain.example\" denied the request: later",
             "details": { "retryAfterSeconds": 3600 } });
         assert!(matches!(written(&pod(), webhook.clone()), Written::Refused(_)), "it costs this pod only");
-        let Written::Throttled(Some(pause)) = written(&node(), webhook) else { panic!("throttled") };
+        assert!(
+            matches!(written(&node(), webhook), Written::Failed(_)),
+            "nor does it stop other nodes' writes"
+        );
+        let same_words = json!({ "code": 429, "message": "admission webhook \"x\" denied the request: Too many requests" });
+        for target in [pod(), node()] {
+            assert!(!matches!(written(&target, same_words.clone()), Written::Throttled(_)), "{target:?}");
+        }
+        let long = json!({ "code": 429, "message": "later", "details": { "retryAfterSeconds": 3600 } });
+        let Written::Throttled(Some(pause)) = written(&node(), long) else { panic!("throttled") };
         assert_eq!(pause, LONGEST_PAUSE, "nobody stops everybody for an hour");
         let later = json!({ "code": 429, "message": "later", "details": { "retryAfterSeconds": 3 } });
         assert!(matches!(written(&node(), later), Written::Throttled(Some(pause)) if pause.as_secs() == 3));

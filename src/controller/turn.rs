@@ -141,14 +141,32 @@ impl Controller {
             Some((_, WriteKind::Detach)) => self.metrics.detaches.with_label_values(&labels).inc(),
             None => {}
         }
-        if let Action::Detach { from, token, .. } = &step.action
-            && result.is_ok()
-        {
-            self.restore(Restoration {
-                operation: step.operation.clone(),
-                provider_id: from.provider_id.clone(),
-                token: token.clone(),
-            });
+        if result.is_ok() {
+            self.restore_after(step);
+        }
+    }
+
+    /// Who may need an address of its own now: an instance that ours has left, and those where an attach of it came
+    /// to nothing, now that it is elsewhere.
+    fn restore_after(&mut self, step: &Step) {
+        let restoration = |provider_id: &str, token: Option<&String>| Restoration {
+            operation: step.operation.clone(),
+            provider_id: provider_id.to_owned(),
+            token: token.cloned(),
+        };
+        let due: Vec<Restoration> = match &step.action {
+            Action::Verify => Vec::new(),
+            Action::Detach { from, token, .. } => vec![restoration(&from.provider_id, Some(token))],
+            Action::Attach { to, .. } => {
+                let world = &self.state.world;
+                let failed = world.failures.keys().filter(|(address, _)| *address == step.address);
+                let elsewhere = failed.map(|(_, id)| id).filter(|id| **id != to.provider_id);
+                let in_use = |id: &str| world.in_flight.iter().any(|step| step.provider_id == id);
+                elsewhere.filter(|id| !in_use(id)).map(|id| restoration(id, None)).collect()
+            }
+        };
+        for restoration in due {
+            self.restore(restoration);
         }
     }
 
@@ -177,7 +195,7 @@ impl Controller {
                 Some(Restoration {
                     operation: operation.id.clone(),
                     provider_id: operation.from_provider_id.clone()?,
-                    token: operation.token.clone()?,
+                    token: Some(operation.token.clone()?),
                 })
             })
             .collect();

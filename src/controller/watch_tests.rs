@@ -70,11 +70,15 @@ fn bookmark(version: u32) -> String {
     event("BOOKMARK", &node("", version))
 }
 
-/// What was asked for, as "list" or "watch VERSION".
+/// What was asked for, as "list", "list from TOKEN" or "watch VERSION".
 fn asked_for(request: &Request) -> String {
     let query = request.uri().query().unwrap_or_default();
-    let version = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
-    version.map_or_else(|| "list".to_owned(), |version| format!("watch {version}"))
+    let value = |key: &str| query.split('&').find_map(|part| part.strip_prefix(key));
+    match (value("resourceVersion="), value("continue=")) {
+        (Some(version), _) => format!("watch {version}"),
+        (None, Some(token)) => format!("list from {token}"),
+        (None, None) => "list".to_owned(),
+    }
 }
 
 /// Watches nodes until all answers were given and one more was asked for; what was asked for, and what the
@@ -117,13 +121,31 @@ fn words(message: &Message) -> String {
             Change::Applied(node) => format!("applied {}", of(node)),
             Change::Gone(node) => format!("gone {}", of(node)),
             Change::Begun => "begun".to_owned(),
-            Change::Listed(_) => "listed".to_owned(),
+            Change::Listed(uids) => {
+                let uids: Vec<&str> = uids.iter().map(String::as_str).collect();
+                format!("listed {}", uids.join(" "))
+            }
             Change::Failed(why) => format!("failed: {why}"),
             Change::Works => "works".to_owned(),
         },
         Message::Broken(what) => what.clone(),
         _ => "something else".to_owned(),
     }
+}
+
+/// Who is not on the last page is there all the same: whatever is forgotten here is a node lost.
+#[tokio::test]
+async fn a_list_of_several_pages_is_one_list() {
+    let page = |name: &str, token: Option<&str>| {
+        let metadata = json!({ "resourceVersion": "100", "continue": token });
+        let list = json!({
+            "kind": "NodeList", "apiVersion": "v1", "metadata": metadata, "items": [node(name, 7)],
+        });
+        answer(200, &list.to_string())
+    };
+    let (asked, told) = play(vec![page("n1", Some("t1")), page("n2", Some("t2")), page("n3", None)]).await;
+    assert_eq!(asked, ["list", "list from t1", "list from t2", "watch 100"]);
+    assert_eq!(told, ["begun", "applied n1 7", "applied n2 7", "applied n3 7", "listed n1 n2 n3"]);
 }
 
 /// It would fail from there for ever.
@@ -184,7 +206,7 @@ async fn a_watch_that_goes_back_in_time_lists_anew() {
     for back in [bookmark(50), event("MODIFIED", &node("n1", 50)), event("DELETED", &node("n1", 50))] {
         let (asked, told) = play(vec![list(100), open(&back), list(50)]).await;
         assert_eq!(asked, ["list", "watch 100", "list", "watch 50"], "{back}");
-        let expected = ["begun", "applied n1 100", "listed", "begun", "applied n1 50", "listed"];
+        let expected = ["begun", "applied n1 100", "listed n1", "begun", "applied n1 50", "listed n1"];
         assert_eq!(told, expected, "the list tells of it, not the watch");
     }
 }
@@ -194,7 +216,7 @@ async fn what_is_told_in_order_is_passed_on() {
     let events = format!("{}{}", event("ADDED", &node("n2", 101)), event("DELETED", &node("n2", 102)));
     let (asked, told) = play(vec![list(100), answer(200, &events)]).await;
     assert_eq!(asked, ["list", "watch 100", "watch 102"]);
-    assert_eq!(told, ["begun", "applied n1 100", "listed", "applied n2 101", "gone n2 102"]);
+    assert_eq!(told, ["begun", "applied n1 100", "listed n1", "applied n2 101", "gone n2 102"]);
 }
 
 /// Whoever may list and not watch would list without a pause.
@@ -290,7 +312,7 @@ async fn lists_of_workloads_that_hang_hold_up_no_list_of_nodes() {
     let _watching = watch(Subject::all(&client, "nodes"), send, metrics(), wrap);
     let listed = async {
         while let Some(message) = mailbox.recv().await {
-            if words(&message) == "listed" {
+            if words(&message) == "listed n1" {
                 return;
             }
         }

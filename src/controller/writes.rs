@@ -13,7 +13,10 @@ use tokio::time::Instant;
 
 /// Writes under way at once.
 const ALL: usize = 8;
-/// Of these, so many at most are not urgent.
+/// Of these, so many at most are marks of nodes: claims of moves always find a permit, however slow a webhook on
+/// nodes is.
+const ON_NODES: usize = 6;
+/// Of all, so many at most are not urgent.
 const NOT_URGENT: usize = 4;
 /// Of these, so many at most are in somebody's namespace.
 const IN_NAMESPACES: usize = 3;
@@ -93,6 +96,7 @@ impl Writes {
             Some(State::Waiting { failures, .. }) => *failures,
         };
         let full = self.urgent + self.idle >= ALL || urgency == Urgency::Idle && self.idle >= NOT_URGENT;
+        let full = full || matches!(target, Target::Node(_)) && self.on_nodes() >= ON_NODES;
         if full || self.paused_until.is_some_and(|until| until > now) {
             self.starved = true;
             return Permit::Full;
@@ -168,6 +172,13 @@ impl Writes {
         let pause = asked.unwrap_or(guess);
         self.paused_until = self.paused_until.max(Some(now + pause));
         pause
+    }
+
+    fn on_nodes(&self) -> usize {
+        let on_node = |(target, state): &(&Target, &State)| {
+            matches!((target, state), (Target::Node(_), State::UnderWay { .. }))
+        };
+        self.targets.iter().filter(on_node).count()
     }
 
     fn count(&mut self, urgency: Urgency) -> &mut usize {

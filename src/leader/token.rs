@@ -35,6 +35,14 @@ impl LeaderToken {
         self.until.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Release);
     }
 
+    /// One that may write for a minute.
+    #[cfg(test)]
+    pub fn leading() -> Self {
+        let token = Self::default();
+        token.extend(Instant::now() + Duration::from_mins(1));
+        token
+    }
+
     pub(super) fn revoke(&self) {
         self.until.store(0, Ordering::Release);
     }

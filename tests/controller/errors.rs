@@ -66,7 +66,7 @@ async fn a_move_with_an_error(stage: &Stage, verb: Verb, class: Class) -> Result
     ensure!(scene.settled().await? == [1], "{name}: begins on the first node");
     // Twice is not for what makes it turn to the other node, nor for what may cost a minute each time.
     let times = if matches!(class, Class::Transient | Class::Conflict) { 2 } else { 1 };
-    scene.spoil(verb, times, Fault::Error(class));
+    let fault = scene.spoil(verb, times, Fault::Error(class));
     scene.cordon(1).await?;
     eventually(&format!("{name}: to be on another node"), async || {
         let places = scene.places();
@@ -75,6 +75,7 @@ async fn a_move_with_an_error(stage: &Stage, verb: Verb, class: Class) -> Result
     })
     .await?;
     scene.settled().await?;
+    ensure!(!stage.cloud.is_to_come(&fault), "{name}: the fault has not happened");
     Ok(())
 }
 
@@ -96,7 +97,7 @@ pub async fn a_lost_reply_is_read_back_and_not_done_twice(stage: &Stage) -> Resu
 pub async fn a_slow_cloud_holds_up_nobody_else(stage: &Stage) -> Result<()> {
     let slow = stage.scene("slow", 2, 1).await?;
     let quick = stage.scene("quick", 2, 1).await?;
-    slow.spoil(Verb::Attach, 1, Fault::Delay(Duration::from_secs(20)));
+    slow.spoil(Verb::Attach, 1, Fault::Delay(Duration::from_mins(1)));
     slow.allocate(json!({})).await?;
     slow.reason(0, "Attaching").await?;
     quick.allocate(json!({})).await?;

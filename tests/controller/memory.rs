@@ -421,8 +421,8 @@ impl Provider for Memory {
         .await
     }
 
-    async fn restore(&self, instance: &str, token: &str, _: &Call<'_>) -> Result<(), Error> {
-        self.record(Verb::Restore, None, &format!("{instance} {token}"), Ok(()));
+    async fn restore(&self, instance: &str, token: Option<&str>, _: &Call<'_>) -> Result<(), Error> {
+        self.record(Verb::Restore, None, &format!("{instance} {}", token.unwrap_or("-")), Ok(()));
         Ok(())
     }
 }

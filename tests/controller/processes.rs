@@ -114,6 +114,7 @@ pub async fn sigterm_hands_over_and_ends_well() -> Result<()> {
     ensure!(first.exit_code().await? == Some(0), "a stop is a good end");
     second.leads().await?;
     let before = (writes_by(&scene, "first"), scene.places());
+    ensure!(before.0 > 0, "the calls of a process are known by its name");
     ensure!(writes_by(&scene, "second") == 0, "nothing moves because of a hand-over");
     scene.cordon(1).await?;
     scene.arrives(0, 4).await?;

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-const NODES: usize = 500;
+/// More than one page of a list.
+const NODES: usize = 520;
 const ALLOCATIONS: u32 = 100;
 
 pub async fn five_hundred_nodes_and_two_hundred_addresses_settle_with_the_fewest_calls() -> Result<()> {

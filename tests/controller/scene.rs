@@ -202,7 +202,8 @@ impl Scene<'_> {
     /// Lets ten audits' worth of events pass: whatever was going to happen has happened.
     pub async fn nothing_happens(&self, what: &str, check: impl AsyncFn() -> Result<()>) -> Result<()> {
         let since = jiff::Timestamp::now();
-        for _ in 0..20 {
+        // Longer than the time between two audits.
+        for _ in 0..40 {
             check().await.with_context(|| what.to_owned())?;
             tokio::time::sleep(Duration::from_millis(150)).await;
         }

@@ -61,7 +61,7 @@ impl Provider for Aws {
         write::detach(self, address, token, call).await
     }
 
-    async fn restore(&self, _: &str, _: &str, _: &Call<'_>) -> Result<(), Error> {
+    async fn restore(&self, _: &str, _: Option<&str>, _: &Call<'_>) -> Result<(), Error> {
         // AWS gives an instance with one interface an address again by itself; nobody can ask for it.
         Ok(())
     }

@@ -72,7 +72,7 @@ impl Provider for Azure {
         write::detach(self, address, provider_id, token, call).await
     }
 
-    async fn restore(&self, _: &str, _: &str, _: &Call<'_>) -> Result<(), Error> {
+    async fn restore(&self, _: &str, _: Option<&str>, _: &Call<'_>) -> Result<(), Error> {
         // No machine has an address of its own here: without one it goes out through the load balancer.
         Ok(())
     }

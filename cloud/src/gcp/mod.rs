@@ -93,7 +93,7 @@ impl Provider for Gcp {
         write::detach(self, address, provider_id, token, call).await
     }
 
-    async fn restore(&self, provider_id: &str, token: &str, call: &Call<'_>) -> Result<(), Error> {
+    async fn restore(&self, provider_id: &str, token: Option<&str>, call: &Call<'_>) -> Result<(), Error> {
         write::restore(self, provider_id, token, call).await
     }
 }

@@ -7,11 +7,12 @@
 //! soon, and as long as no attach of ours is known to have worked in this project, one at a time.
 //!
 //! A permission on instances may be denied on one of them alone. So its refusal closes that node, and the project
-//! once a second node was refused.
+//! once a second node was refused. An address that two nodes refused for good takes the own address of no third.
 
 use super::model::Place;
 use crate::{Class, Error};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
@@ -40,8 +41,11 @@ struct Memory {
     /// When everything was granted, by subnet.
     granted: BTreeMap<String, Instant>,
     unforeseen: Option<Unforeseen>,
-    /// Nodes whose last attach was refused: until when, and how.
+    /// Nodes whose last attach was denied: until when, and how.
     nodes: BTreeMap<Place, (Instant, Error)>,
+    /// Addresses that are no good, by nodes that said so: until when, and how. Other addresses have nothing to do
+    /// with it.
+    addresses: BTreeMap<IpAddr, BTreeMap<Place, (Instant, Error)>>,
 }
 
 /// A refusal that no question would have foreseen.
@@ -66,12 +70,13 @@ impl Room {
     pub async fn permit(
         &self,
         place: &Place,
+        address: IpAddr,
         subnet: &str,
         deadline: Instant,
         ask: impl Future<Output = Result<(), Error>> + Send,
     ) -> Result<Permit, Error> {
         let trial = self.turn(deadline).await?;
-        let asked = self.memory().is_to_be_asked(place, subnet, Instant::now())?;
+        let asked = self.memory().is_to_be_asked(place, address, subnet, Instant::now())?;
         if asked {
             ask.await?;
             self.memory().granted.insert(subnet.to_owned(), Instant::now());
@@ -81,12 +86,12 @@ impl Room {
     }
 
     /// Whether room could be made on a node now, as far as that is known without asking.
-    pub fn would_permit(&self, place: &Place) -> Result<(), Error> {
-        self.memory().is_to_be_asked(place, "", Instant::now()).map(drop)
+    pub fn would_permit(&self, place: &Place, address: IpAddr) -> Result<(), Error> {
+        self.memory().is_to_be_asked(place, address, "", Instant::now()).map(drop)
     }
 
     async fn turn(&self, deadline: Instant) -> Result<Option<OwnedMutexGuard<()>>, Error> {
-        if self.memory().works {
+        if self.memory().is_open() {
             return Ok(None);
         }
         let waited = timeout_at(deadline, self.trial.clone().lock_owned()).await;
@@ -102,13 +107,13 @@ impl Room {
     }
 
     /// An attach worked.
-    pub fn attached(&self, place: &Place) {
-        self.memory().attached(place);
+    pub fn attached(&self, place: &Place, address: IpAddr) {
+        self.memory().attached(place, address);
     }
 
     /// An attach failed; `asked` if everything that can be asked for had been granted right before.
-    pub fn failed(&self, place: &Place, error: &Error, asked: bool) {
-        self.memory().failed(place, error, asked, Instant::now());
+    pub fn failed(&self, place: &Place, address: IpAddr, error: &Error, asked: bool) {
+        self.memory().failed(place, address, error, asked, Instant::now());
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -117,9 +122,21 @@ impl Room {
 }
 
 impl Memory {
-    /// Whether it has to be asked what is allowed; an error if nothing may be taken from this node.
-    fn is_to_be_asked(&self, place: &Place, subnet: &str, now: Instant) -> Result<bool, Error> {
+    /// Whether attaches work here, so that nobody has to try first: an old attachment alone does not show it.
+    fn is_open(&self) -> bool {
+        self.works && self.unforeseen.is_none()
+    }
+
+    /// Whether it has to be asked what is allowed; an error if nothing may be taken from this node for this address.
+    fn is_to_be_asked(
+        &self,
+        place: &Place,
+        address: IpAddr,
+        subnet: &str,
+        now: Instant,
+    ) -> Result<bool, Error> {
         let id = place.provider_id();
+        self.is_good(place, address, now)?;
         if let Some((until, error)) = self.nodes.get(place)
             && *until > now
         {
@@ -142,16 +159,31 @@ impl Memory {
         }
     }
 
+    /// An error if the address was refused for good: by this node, or by two others, so that it is not the node.
+    fn is_good(&self, place: &Place, address: IpAddr, now: Instant) -> Result<(), Error> {
+        let refusals =
+            || self.addresses.get(&address).into_iter().flatten().filter(|(_, (until, _))| *until > now);
+        let here = refusals().find(|(other, _)| *other == place);
+        let Some((_, (_, error))) = here.or_else(|| refusals().nth(1)) else { return Ok(()) };
+        let by = if here.is_some() { "here" } else { "by two other nodes" };
+        Err(refused(
+            error.class,
+            &place.provider_id(),
+            &format!("{address} was refused {by}: {}", error.message),
+        ))
+    }
+
     /// Whatever was refused in the whole project is allowed now. What was denied on another node alone may still be.
-    fn attached(&mut self, place: &Place) {
+    fn attached(&mut self, place: &Place, address: IpAddr) {
         self.works = true;
         if self.unforeseen.take().is_some() {
             self.nodes.clear();
         }
-        self.nodes.retain(|other, (_, error)| other != place && error.class == Class::Denied);
+        self.nodes.remove(place);
+        self.addresses.remove(&address);
     }
 
-    fn failed(&mut self, place: &Place, error: &Error, asked: bool, now: Instant) {
+    fn failed(&mut self, place: &Place, address: IpAddr, error: &Error, asked: bool, now: Instant) {
         if !matches!(error.class, Class::Denied | Class::Permanent) {
             return;
         }
@@ -160,12 +192,15 @@ impl Memory {
             other != place && *until > now && error.class == Class::Denied
         };
         let of_node = is_on_instance(error) && !self.nodes.iter().any(denied);
-        if unforeseen || error.class == Class::Permanent {
-            self.nodes.retain(|_, (until, _)| *until > now);
-            self.nodes.insert(place.clone(), (now + NODE_PAUSE, error.clone()));
-        }
+        let refusal = (now + NODE_PAUSE, error.clone());
         if error.class == Class::Permanent {
+            self.addresses.retain(|_, nodes| nodes.values().any(|(until, _)| *until > now));
+            self.addresses.entry(address).or_default().insert(place.clone(), refusal);
             return;
+        }
+        if unforeseen {
+            self.nodes.retain(|_, (until, _)| *until > now);
+            self.nodes.insert(place.clone(), refusal);
         }
         self.works = false;
         self.granted.clear();
@@ -206,6 +241,7 @@ fn refused(class: Class, node: &str, why: &str) -> Error {
 mod tests {
     use super::*;
 
+    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 1));
     const SUBNET: &str = "projects/p/regions/r/subnetworks/s";
 
     fn node(n: u8) -> Place {
@@ -233,10 +269,10 @@ mod tests {
 
     /// One attempt on a node, as far as it is allowed.
     fn attempt(memory: &mut Memory, n: u8, now: Instant, fails: &Error) -> Result<(), Error> {
-        let asked = memory.is_to_be_asked(&node(n), SUBNET, now)?;
+        let asked = memory.is_to_be_asked(&node(n), ADDRESS, SUBNET, now)?;
         memory.granted.insert(SUBNET.to_owned(), now);
         memory.take_turn(now);
-        memory.failed(&node(n), fails, asked, now);
+        memory.failed(&node(n), ADDRESS, fails, asked, now);
         Ok(())
     }
 
@@ -244,16 +280,16 @@ mod tests {
     fn it_is_asked_first_and_again_after_a_while_and_after_a_refusal() {
         let now = Instant::now();
         let mut memory = Memory::default();
-        let ask = |memory: &Memory, at| memory.is_to_be_asked(&node(1), SUBNET, at).unwrap();
+        let ask = |memory: &Memory, at| memory.is_to_be_asked(&node(1), ADDRESS, SUBNET, at).unwrap();
         assert!(ask(&memory, now), "a new process has to ask");
         memory.granted.insert(SUBNET.to_owned(), now);
         assert!(!ask(&memory, now + minutes(9)));
         assert!(ask(&memory, now + minutes(11)), "it is not believed for ever");
         assert!(
-            memory.is_to_be_asked(&node(1), "another", now).unwrap(),
+            memory.is_to_be_asked(&node(1), ADDRESS, "another", now).unwrap(),
             "each subnet has grants of its own"
         );
-        memory.failed(&node(1), &permission(), false, now);
+        memory.failed(&node(1), ADDRESS, &permission(), false, now);
         assert!(ask(&memory, now), "refused: what was granted is not believed any more");
     }
 
@@ -282,18 +318,18 @@ mod tests {
         let now = Instant::now();
         let mut memory = Memory::default();
         attempt(&mut memory, 1, now, &on_instance()).unwrap();
-        assert!(memory.is_to_be_asked(&node(1), SUBNET, now).is_err(), "it is left alone");
+        assert!(memory.is_to_be_asked(&node(1), ADDRESS, SUBNET, now).is_err(), "it is left alone");
         assert!(
-            memory.is_to_be_asked(&node(2), SUBNET, now).unwrap(),
+            memory.is_to_be_asked(&node(2), ADDRESS, SUBNET, now).unwrap(),
             "the others are asked about, and tried"
         );
-        memory.attached(&node(2));
+        memory.attached(&node(2), ADDRESS);
         assert!(
-            memory.is_to_be_asked(&node(1), SUBNET, now + minutes(1)).is_err(),
+            memory.is_to_be_asked(&node(1), ADDRESS, SUBNET, now + minutes(1)).is_err(),
             "that says nothing of it"
         );
-        memory.attached(&node(1));
-        assert!(memory.is_to_be_asked(&node(1), SUBNET, now + minutes(1)).is_ok(), "this does");
+        memory.attached(&node(1), ADDRESS);
+        assert!(memory.is_to_be_asked(&node(1), ADDRESS, SUBNET, now + minutes(1)).is_ok(), "this does");
     }
 
     #[test]
@@ -309,7 +345,7 @@ mod tests {
             }
         }
         assert_eq!(tried, [(0, 1), (0, 2), (10, 3), (30, 4), (70, 1)]);
-        memory.attached(&node(9));
+        memory.attached(&node(9), ADDRESS);
         assert!(memory.nodes.is_empty() && memory.unforeseen.is_none(), "it is granted now");
     }
 
@@ -319,11 +355,11 @@ mod tests {
         let mut memory = Memory::default();
         attempt(&mut memory, 1, now, &policy()).unwrap();
         let later = now + minutes(20);
-        let again = memory.is_to_be_asked(&node(1), SUBNET, later).unwrap_err();
+        let again = memory.is_to_be_asked(&node(1), ADDRESS, SUBNET, later).unwrap_err();
         assert!(again.message.contains("node-1") && again.message.contains("vmExternalIpAccess"), "{again}");
         assert_eq!(again.class, Class::Denied);
-        assert!(memory.is_to_be_asked(&node(2), SUBNET, later).is_ok());
-        assert!(memory.is_to_be_asked(&node(1), SUBNET, now + minutes(61)).is_ok(), "not for ever");
+        assert!(memory.is_to_be_asked(&node(2), ADDRESS, SUBNET, later).is_ok());
+        assert!(memory.is_to_be_asked(&node(1), ADDRESS, SUBNET, now + minutes(61)).is_ok(), "not for ever");
     }
 
     #[test]
@@ -332,7 +368,7 @@ mod tests {
         let mut memory = Memory::default();
         for message in ["instances.addAccessConfig: GCP 401 authError: Invalid", "no token for GCP: x"] {
             attempt(&mut memory, 1, now, &Error::new(Class::Denied, message)).unwrap();
-            assert!(memory.is_to_be_asked(&node(1), SUBNET, now).unwrap(), "{message}");
+            assert!(memory.is_to_be_asked(&node(1), ADDRESS, SUBNET, now).unwrap(), "{message}");
         }
     }
 
@@ -347,8 +383,49 @@ mod tests {
         assert!(memory.works && memory.nodes.is_empty() && memory.unforeseen.is_none());
         attempt(&mut memory, 1, now, &Error::new(Class::Permanent, "Invalid value for natIP")).unwrap();
         assert!(memory.works, "it is about this node alone");
-        assert!(memory.is_to_be_asked(&node(1), SUBNET, now).is_err());
-        assert!(memory.is_to_be_asked(&node(2), SUBNET, now).is_ok());
+        assert!(memory.is_to_be_asked(&node(1), ADDRESS, SUBNET, now).is_err());
+        assert!(memory.is_to_be_asked(&node(2), ADDRESS, SUBNET, now).is_ok());
+    }
+
+    #[test]
+    fn an_address_that_is_no_good_costs_two_nodes_at_most_and_no_other_address() {
+        let now = Instant::now();
+        let mut memory = Memory { works: true, ..Memory::default() };
+        let invalid = Error::new(Class::Permanent, "Invalid value for natIP");
+        let mut tried = Vec::new();
+        for n in 1..=9 {
+            if attempt(&mut memory, n, now, &invalid).is_ok() {
+                tried.push(n);
+            }
+        }
+        assert_eq!(tried, [1, 2], "it is not the nodes");
+        let other = IpAddr::from([203, 0, 113, 2]);
+        for n in [1, 2, 3] {
+            assert!(
+                memory.is_to_be_asked(&node(n), other, SUBNET, now).is_ok(),
+                "others have nothing to do with it"
+            );
+        }
+        assert!(memory.is_to_be_asked(&node(1), ADDRESS, SUBNET, now + minutes(61)).is_ok(), "not for ever");
+        memory.attached(&node(3), ADDRESS);
+        assert!(memory.is_to_be_asked(&node(1), ADDRESS, SUBNET, now).is_ok(), "it is good now");
+    }
+
+    #[tokio::test]
+    async fn after_a_refusal_one_tries_at_a_time_whatever_old_attachments_say() {
+        let room = Room::default();
+        room.failed(&node(1), ADDRESS, &policy(), true);
+        room.works();
+        room.memory().unforeseen.as_mut().unwrap().until = Instant::now();
+        let deadline = || Instant::now() + Duration::from_millis(50);
+        let granted = || async {
+            tokio::task::yield_now().await;
+            Ok(())
+        };
+        let nodes = [node(2), node(3)];
+        let permit = |n: usize| room.permit(&nodes[n], ADDRESS, SUBNET, deadline(), granted());
+        let (second, third) = tokio::join!(permit(0), permit(1));
+        assert!(second.is_ok() && third.is_err(), "{second:?} {third:?}");
     }
 
     #[tokio::test]
@@ -356,17 +433,17 @@ mod tests {
         let room = Room::default();
         let deadline = || Instant::now() + Duration::from_millis(50);
         let granted = || async { Ok(()) };
-        let first = room.permit(&node(1), SUBNET, deadline(), granted()).await.unwrap();
-        let second = room.permit(&node(2), SUBNET, deadline(), granted()).await.unwrap_err();
+        let first = room.permit(&node(1), ADDRESS, SUBNET, deadline(), granted()).await.unwrap();
+        let second = room.permit(&node(2), ADDRESS, SUBNET, deadline(), granted()).await.unwrap_err();
         assert_eq!(second.class, Class::Conflict, "{second}");
-        room.failed(&node(1), &policy(), first.asked);
+        room.failed(&node(1), ADDRESS, &policy(), first.asked);
         drop(first);
-        let third = room.permit(&node(2), SUBNET, deadline(), granted()).await.unwrap_err();
+        let third = room.permit(&node(2), ADDRESS, SUBNET, deadline(), granted()).await.unwrap_err();
         assert_eq!(third.class, Class::Denied, "{third}");
-        room.attached(&node(1));
+        room.attached(&node(1), ADDRESS);
         let together = (
-            room.permit(&node(1), SUBNET, deadline(), granted()).await,
-            room.permit(&node(2), SUBNET, deadline(), granted()).await,
+            room.permit(&node(1), ADDRESS, SUBNET, deadline(), granted()).await,
+            room.permit(&node(2), ADDRESS, SUBNET, deadline(), granted()).await,
         );
         assert!(together.0.is_ok() && together.1.is_ok());
     }
@@ -377,9 +454,9 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(9);
         for _ in 0..2 {
             let denied = async { Err(permission()) };
-            let refused = room.permit(&node(1), SUBNET, deadline, denied).await.unwrap_err();
+            let refused = room.permit(&node(1), ADDRESS, SUBNET, deadline, denied).await.unwrap_err();
             assert_eq!(refused, permission(), "it is asked each time");
         }
-        assert!(room.permit(&node(1), SUBNET, deadline, async { Ok(()) }).await.unwrap().asked);
+        assert!(room.permit(&node(1), ADDRESS, SUBNET, deadline, async { Ok(()) }).await.unwrap().asked);
     }
 }

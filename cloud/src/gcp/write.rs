@@ -38,7 +38,7 @@ pub async fn preflight(
     match shown.filter(|shown| *shown != address && read::find(&addresses, *shown).is_some()) {
         Some(held) => wrong(format!("the instance holds another static address, {held}")),
         // What would be refused when it comes to it must be known before an address leaves where it works.
-        None if shown.is_some_and(|shown| shown != address) => gcp.room.would_permit(&place),
+        None if shown.is_some_and(|shown| shown != address) => gcp.room.would_permit(&place, address),
         None => Ok(()),
     }
 }
@@ -77,12 +77,12 @@ pub async fn attach(
     let config = config.set_network_tier(access_config::NetworkTier::from(tier));
     let error = match gcp.add(&place, config, names::request_id(&step, "attach"), call).await {
         Ok(()) => {
-            gcp.room.attached(&place);
+            gcp.room.attached(&place, address);
             return Ok(());
         }
         Err(error) => error,
     };
-    gcp.room.failed(&place, &error, permit.as_ref().is_some_and(|permit| permit.asked));
+    gcp.room.failed(&place, address, &error, permit.as_ref().is_some_and(|permit| permit.asked));
     // Where it is certain that nothing was attached, the instance is not left without an address.
     if had_own && !matches!(error.class, Class::Transient | Class::Fenced) {
         let request_id = names::request_id(&step, "give back");
@@ -129,7 +129,7 @@ async fn make_room(
         return conflict(format!("{address} is on {holder} by now; nothing was sent"));
     }
     let ask = grants::ask(gcp, place, instance, ours, call.deadline);
-    let permit = gcp.room.permit(place, &grants::subnet(instance), call.deadline, ask).await?;
+    let permit = gcp.room.permit(place, address, &grants::subnet(instance), call.deadline, ask).await?;
     let interface = model::interface(instance).and_then(|interface| interface.name.clone());
     let interface = interface.unwrap_or_else(|| model::INTERFACE.to_owned());
     let name = config.name.as_deref().unwrap_or(OWN);
@@ -185,21 +185,32 @@ fn is_same(instance: &Instance, token: &Token) -> bool {
 }
 
 /// Gives the instance an address of its own back, if the name of the attachment that ended says that it had
-/// one, and if it is the same instance and has none.
-pub async fn restore(gcp: &Gcp, provider_id: &str, token: &str, call: &Call<'_>) -> Result<(), Error> {
-    let (Some(place), Some(token)) = (Place::of(provider_id), Token::read(token)) else {
+/// one, and if it is the same instance and has none. Without a token: if an attach took it and came to nothing.
+pub async fn restore(
+    gcp: &Gcp,
+    provider_id: &str,
+    token: Option<&str>,
+    call: &Call<'_>,
+) -> Result<(), Error> {
+    let Some(place) = Place::of(provider_id) else { return Ok(()) };
+    let ended = token.map(Token::read);
+    if ended.as_ref().is_some_and(|token| token.as_ref().is_none_or(|token| !names::had_own(&token.name))) {
         return Ok(());
+    }
+    let Some(instance) = gcp.instance(&place, call.deadline).await? else { return Ok(()) };
+    if model::access_config(&instance).is_some() {
+        return Ok(());
+    }
+    let (is_to, about) = if let Some(token) = ended.flatten() {
+        (is_same(&instance, &token), token.name)
+    } else {
+        let id = instance.id.unwrap_or_default();
+        (gcp.had_own_address(&place, id, call.deadline).await?, String::new())
     };
-    if !names::had_own(&token.name) {
+    if !is_to {
         return Ok(());
     }
-    match gcp.instance(&place, call.deadline).await? {
-        Some(instance) if is_same(&instance, &token) && model::access_config(&instance).is_none() => {
-            let request_id = names::request_id(&step(call, &place, &token.name), "restore");
-            give_back(gcp, &place, request_id, call).await
-        }
-        _ => Ok(()),
-    }
+    give_back(gcp, &place, names::request_id(&step(call, &place, &about), "restore"), call).await
 }
 
 /// An address of the cloud's choice, in the project's default tier.

@@ -53,8 +53,8 @@ pub async fn every_operation_does_the_documented_calls(cloud: Cloud) {
     count!("attach again", counted.bed.provider.attach(ip(1), &node_1, &free, &call("a")).await.unwrap());
     let held = count!("audit with attached addresses", counted.bed.attached_token(1).await);
     count!("detach", counted.bed.detach(1, 1, &held, "d").await.unwrap());
-    count!("restore", counted.bed.provider.restore(&node_1, &held, &call("r")).await.unwrap());
-    count!("restore again", counted.bed.provider.restore(&node_1, &held, &call("r")).await.unwrap());
+    count!("restore", counted.bed.provider.restore(&node_1, Some(&held), &call("r")).await.unwrap());
+    count!("restore again", counted.bed.provider.restore(&node_1, Some(&held), &call("r")).await.unwrap());
     count!("detach again", counted.bed.detach(1, 1, &held, "d").await.unwrap());
     let node_3 = node(cloud, 3);
     count!(

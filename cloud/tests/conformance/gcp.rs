@@ -41,7 +41,7 @@ pub async fn a_released_node_gets_an_address_of_its_own_back() {
         bed.detach(n, to, &token, "d").await.unwrap();
         assert_eq!(access_config(&bed, to).await, Value::Null);
         for key in ["r", "r", "another"] {
-            bed.restarted().restore(&bed.node(to), &token, &call(key)).await.unwrap();
+            bed.restarted().restore(&bed.node(to), Some(&token), &call(key)).await.unwrap();
         }
     }
     assert_eq!(access_config(&bed, 1).await["name"], "external-nat");
@@ -83,12 +83,12 @@ pub async fn an_address_that_follows_another_forgets_nothing() {
     bed.detach(1, 1, &first, "k2").await.unwrap();
     // Before the node got its own address back.
     bed.attach(2, 1, "k3").await.unwrap();
-    bed.provider.restore(&bed.node(1), &first, &call("r1")).await.unwrap();
+    bed.provider.restore(&bed.node(1), Some(&first), &call("r1")).await.unwrap();
     bed.assert_on(2, 1).await;
     let second = bed.attached_token(2).await;
     assert!(second.contains("-ephemeral-"), "{second}");
     bed.detach(2, 1, &second, "k4").await.unwrap();
-    bed.provider.restore(&bed.node(1), &second, &call("r2")).await.unwrap();
+    bed.provider.restore(&bed.node(1), Some(&second), &call("r2")).await.unwrap();
     assert!(access_config(&bed, 1).await["natIP"].is_string());
 }
 
@@ -101,6 +101,25 @@ pub async fn an_attach_that_fails_leaves_no_node_without_an_address() {
     let back = access_config(&bed, 1).await;
     assert_eq!(back["name"], "external-nat", "{back}");
     assert!(back["natIP"].is_string(), "{back}");
+}
+
+/// An attach that nobody answered for has made room; then the address went elsewhere.
+pub async fn a_node_that_an_attach_left_bare_gets_its_own_address_back() {
+    let bed = bed_with_a_private_node().await;
+    let free = bed.free_token(1).await;
+    for node in [1, 3] {
+        bed.once("instances.addAccessConfig", error("backendError"));
+        let failed = bed.provider.attach(ip(1), &bed.node(node), &free, &call("k")).await.unwrap_err();
+        assert_eq!(failed.class, Class::Transient, "{failed}");
+        assert_eq!(access_config(&bed, node).await, Value::Null, "it is bare");
+        bed.provider.restore(&bed.node(node), None, &call("r")).await.unwrap();
+    }
+    assert_eq!(access_config(&bed, 1).await["name"], "external-nat");
+    assert_eq!(access_config(&bed, 3).await, Value::Null, "it never had one");
+    let since = bed.last_event();
+    bed.provider.restore(&bed.node(1), None, &call("r2")).await.unwrap();
+    bed.provider.restore(&bed.node(2), None, &call("r2")).await.unwrap();
+    assert_eq!(bed.writes(since), 0, "who has one gets no other");
 }
 
 pub async fn the_tier_of_the_address_is_copied() {
@@ -122,7 +141,7 @@ pub async fn a_node_made_anew_under_its_name_is_another_one() {
     assert_eq!(stale.class, Class::Conflict, "{stale}");
     bed.sim.detach(ip(1)).unwrap();
     let since = bed.last_event();
-    bed.provider.restore(&bed.node(1), &token, &call("r")).await.unwrap();
+    bed.provider.restore(&bed.node(1), Some(&token), &call("r")).await.unwrap();
     assert_eq!(bed.writes(since), 0, "the new one is nobody's to change");
 }
 
@@ -169,10 +188,10 @@ pub async fn quota_for_the_own_address_is_no_throttling() {
     let token = bed.attached_token(1).await;
     bed.detach(1, 1, &token, "d").await.unwrap();
     bed.sim.set(|settings| settings.gcp.in_use_quota = Some(2));
-    let refused = bed.provider.restore(&bed.node(1), &token, &call("r")).await.unwrap_err();
+    let refused = bed.provider.restore(&bed.node(1), Some(&token), &call("r")).await.unwrap_err();
     assert_eq!(refused.class, Class::Permanent, "{refused}");
     bed.sim.set(|settings| settings.gcp.in_use_quota = None);
-    bed.provider.restore(&bed.node(1), &token, &call("r")).await.unwrap();
+    bed.provider.restore(&bed.node(1), Some(&token), &call("r")).await.unwrap();
     assert!(access_config(&bed, 1).await["natIP"].is_string());
 }
 

@@ -163,6 +163,7 @@ fn own() -> Vec<Trial> {
         gcp::a_private_node_that_was_released_stays_private,
         gcp::an_address_that_follows_another_forgets_nothing,
         gcp::an_attach_that_fails_leaves_no_node_without_an_address,
+        gcp::a_node_that_an_attach_left_bare_gets_its_own_address_back,
         gcp::the_tier_of_the_address_is_copied,
         gcp::a_node_made_anew_under_its_name_is_another_one,
         gcp::a_region_that_does_not_answer_is_unknown_and_the_others_are_not,

@@ -44,7 +44,7 @@ async fn tour(bed: &Bed) -> Vec<Error> {
         said.extend(refusals(reading));
         let key = format!("detach {n}");
         said.extend(bed.provider.detach(ip(n), &bed.node(to), &held, &call(&key)).await.err());
-        said.extend(bed.provider.restore(&bed.node(to), &held, &call(&key)).await.err());
+        said.extend(bed.provider.restore(&bed.node(to), Some(&held), &call(&key)).await.err());
     }
     said.retain(|error| error.class == Class::Denied);
     said

@@ -223,6 +223,8 @@ fn not_from_memory(scene: &mut Scene, plan: &Plan, now: plan::Time) -> Vec<Strin
             let status = std::sync::Arc::make_mut(&mut allocation.status);
             status.refusals.clear();
             (status.reserved, status.attached, status.unattached) = (-1, -1, -1);
+            status.plan.clear();
+            status.observed_generation = None;
             status.ips.iter_mut().for_each(|ip| ip.message = None);
             status.conditions.iter_mut().for_each(|condition| condition.message.clear());
         }

@@ -119,7 +119,7 @@ impl History {
             }
             _ => {
                 if let Some((provider_id, token)) = process.ended.pop() {
-                    let _ = process.provider.restore(&provider_id, &token, &call(&key)).await;
+                    let _ = process.provider.restore(&provider_id, Some(&token), &call(&key)).await;
                 }
             }
         }
@@ -152,7 +152,9 @@ impl History {
             let key = format!("free {n} {round} {attempt}");
             let AddressState::Attached { provider_id, token } = self.bed.state(n).await else { return };
             let done = self.bed.provider.detach(ip(n), &provider_id, &token, &call(&key)).await;
-            if done.is_ok() && self.bed.provider.restore(&provider_id, &token, &call(&key)).await.is_ok() {
+            if done.is_ok()
+                && self.bed.provider.restore(&provider_id, Some(&token), &call(&key)).await.is_ok()
+            {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -74,7 +74,7 @@ pub async fn a_move_is_a_detach_and_an_attach(cloud: Cloud) {
     let token = bed.attached_token(1).await;
     bed.detach(1, 1, &token, "k2").await.unwrap();
     bed.attach(1, 2, "k3").await.unwrap();
-    bed.provider.restore(&bed.node(1), &token, &call("k4")).await.unwrap();
+    bed.provider.restore(&bed.node(1), Some(&token), &call("k4")).await.unwrap();
     bed.assert_on(1, 2).await;
     // Every address was on one instance at a time.
     for event in bed.sim.events(0) {
@@ -122,7 +122,7 @@ pub async fn an_instance_that_is_gone_is_a_conflict(cloud: Cloud) {
     assert_eq!(error.class, Class::Conflict, "{error}");
     crate::bed::eventually("the address is free", || bed.sim.snapshot().holds.is_empty()).await;
     bed.detach(2, 2, &held, "d").await.unwrap();
-    bed.provider.restore(&bed.node(2), &held, &call("r")).await.unwrap();
+    bed.provider.restore(&bed.node(2), Some(&held), &call("r")).await.unwrap();
 }
 
 pub async fn a_stopped_instance_keeps_its_address_until_it_is_detached(cloud: Cloud) {
