@@ -105,7 +105,7 @@ async fn marks_of_a_node_that_an_address_leaves_and_the_claim_of_the_move_are_ur
     attach(&mut state, 1, "n1");
     allocate(&mut state, "nowhere", 2, true, &json!({}));
     let (urgent, idle) = sorted(&state);
-    assert_eq!(urgent, ["unmark n1", "status voice"]);
+    assert_eq!(urgent, ["status voice", "unmark n1"]);
     assert_eq!(idle, ["status nowhere"]);
 }
 
