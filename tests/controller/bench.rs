@@ -20,8 +20,9 @@ const ROUNDS: usize = 15;
 pub async fn run() -> Result<()> {
     // `BENCH=1000x0` is the large one alone, with so many nodes and pods.
     let size = std::env::var("BENCH").unwrap_or_default();
-    if size == "isolation" {
-        return Box::pin(crate::bench_isolation::run()).await;
+    if let Some(only) = size.strip_prefix("isolation") {
+        let only = Some(only.trim_start_matches('-')).filter(|only| !only.is_empty());
+        return Box::pin(crate::bench_isolation::run(only)).await;
     }
     if let Some((nodes, pods)) = size.split_once('x') {
         let (stage, specs, addresses) = Box::pin(reaction(nodes.parse()?, pods.parse()?)).await?;
@@ -30,7 +31,7 @@ pub async fn run() -> Result<()> {
     drop(Box::pin(reaction(100, 0)).await?);
     half_of_a_hundred().await?;
     hand_over().await?;
-    Box::pin(crate::bench_isolation::run()).await?;
+    Box::pin(crate::bench_isolation::run(None)).await?;
     // Last, since it takes minutes to fill the cluster.
     let set = Box::pin(reaction(1000, 10_000)).await?;
     crate::bench_process::run(&set.0, &set.1, &set.2).await
