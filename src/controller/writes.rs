@@ -18,7 +18,10 @@ const ALL: usize = 8;
 const ON_NODES: usize = 6;
 /// Of all, so many at most are not urgent.
 const NOT_URGENT: usize = 4;
-/// Of these, so many at most are in somebody's namespace.
+/// Of these, so many at most are statuses and finalizers: each costs the API server tens of milliseconds of a
+/// processor, since it checks the whole object, and others have to live with that.
+const OF_ALLOCATIONS: usize = 1;
+/// Of those that are not urgent, so many at most are in somebody's namespace.
 const IN_NAMESPACES: usize = 3;
 /// Of these, so many at most are in namespaces where the last write failed.
 const IN_FAILING: usize = 2;
@@ -96,7 +99,11 @@ impl Writes {
             Some(State::Waiting { failures, .. }) => *failures,
         };
         let full = self.urgent + self.idle >= ALL || urgency == Urgency::Idle && self.idle >= NOT_URGENT;
-        let full = full || matches!(target, Target::Node(_)) && self.on_nodes() >= ON_NODES;
+        let full = full
+            || matches!(target, Target::Node(_)) && self.on_nodes() >= ON_NODES
+            || urgency == Urgency::Idle
+                && matches!(target, Target::Allocation(_))
+                && self.idle_of_allocations() >= OF_ALLOCATIONS;
         if full || self.paused_until.is_some_and(|until| until > now) {
             self.starved = true;
             return Permit::Full;
@@ -181,6 +188,14 @@ impl Writes {
         self.targets.iter().filter(on_node).count()
     }
 
+    fn idle_of_allocations(&self) -> usize {
+        let idle = |(target, state): &(&Target, &State)| {
+            let idle = matches!(state, State::UnderWay { urgency: Urgency::Idle, .. });
+            idle && matches!(target, Target::Allocation(_))
+        };
+        self.targets.iter().filter(idle).count()
+    }
+
     fn count(&mut self, urgency: Urgency) -> &mut usize {
         match urgency {
             Urgency::Urgent => &mut self.urgent,
@@ -260,11 +275,16 @@ mod tests {
     #[tokio::test]
     async fn few_are_under_way_and_urgent_ones_always_find_a_permit() {
         let (mut writes, now) = (Writes::default(), Instant::now());
+        let granted_in = |writes: &mut Writes, namespace: &str, now| granted(writes, namespace, now).len();
         let granted =
             |n: &usize, writes: &mut Writes| writes.begin(&status(*n), Urgency::Idle, now) == Permit::Granted;
         let idle: Vec<usize> = (0..1000).filter(|n| granted(n, &mut writes)).collect();
-        assert_eq!(idle.len(), NOT_URGENT);
-        for n in 0..NOT_URGENT {
+        assert_eq!(idle.len(), OF_ALLOCATIONS);
+        for namespace in ["a", "b", "c"] {
+            assert_eq!(granted_in(&mut writes, namespace, now), 1);
+        }
+        assert_eq!(granted_in(&mut writes, "d", now), 0, "these are all that are not urgent");
+        for n in 0..ALL - NOT_URGENT {
             assert_eq!(writes.begin(&node(n), Urgency::Urgent, now), Permit::Granted);
         }
         assert_eq!(writes.begin(&node(100), Urgency::Urgent, now), Permit::Full);
