@@ -1,6 +1,7 @@
 //! The conditions of an allocation.
 
-use crate::decide::{Decision, Planner};
+use crate::decide::Planner;
+use crate::decision::Decision;
 use crate::leave;
 use crate::slot::{Lost, Slot};
 use crate::status::sentence;

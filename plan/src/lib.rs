@@ -10,6 +10,7 @@
 mod assign;
 mod conditions;
 mod decide;
+mod decision;
 mod explain;
 mod finalizers;
 mod index;

@@ -1,7 +1,8 @@
 //! What every allocation's status should say.
 
 use crate::conditions::{are_set, conditions, set_conditions};
-use crate::decide::{Decision, Planner};
+use crate::decide::Planner;
+use crate::decision::Decision;
 use crate::slot::{Slot, State, is_retained};
 use crate::tally::Tally;
 use crate::{Reason, Time, marks};

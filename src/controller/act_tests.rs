@@ -44,16 +44,8 @@ fn address() -> IpAddr {
 
 /// Carries a step out in a cloud where everything panics; how it ended.
 async fn outcome(action: Action) -> Outcome {
-    let step = Step {
-        allocation: "voice".to_owned(),
-        address: address(),
-        action,
-        cause: Reason::NodeDrained,
-        operation: "1".to_owned(),
-        key: "k".to_owned(),
-    };
     let (mailbox, mut messages) = mpsc::channel(1);
-    carry_out(step, Arc::new(Buggy::default()), LeaderToken::default(), mailbox, Clock::new()).await;
+    carry_out(step(action), Arc::new(Buggy::default()), LeaderToken::default(), mailbox, Clock::new()).await;
     match messages.recv().await {
         Some(Message::StepEnded(outcome)) => outcome,
         _ => unreachable!("nothing else is sent"),

@@ -100,10 +100,18 @@ impl Writes {
         };
         let full = self.urgent + self.idle >= ALL || urgency == Urgency::Idle && self.idle >= NOT_URGENT;
         let full = full
-            || matches!(target, Target::Node(_)) && self.on_nodes() >= ON_NODES
-            || urgency == Urgency::Idle
-                && matches!(target, Target::Allocation(_))
-                && self.idle_of_allocations() >= OF_ALLOCATIONS;
+            || match (target, urgency) {
+                (Target::Node(_), _) => {
+                    self.under_way(|other, _| matches!(other, Target::Node(_))) >= ON_NODES
+                }
+                (Target::Allocation(_), Urgency::Idle) => {
+                    let alike = |other: &Target, urgency| {
+                        urgency == Urgency::Idle && matches!(other, Target::Allocation(_))
+                    };
+                    self.under_way(alike) >= OF_ALLOCATIONS
+                }
+                _ => false,
+            };
         if full || self.paused_until.is_some_and(|until| until > now) {
             self.starved = true;
             return Permit::Full;
@@ -181,19 +189,13 @@ impl Writes {
         pause
     }
 
-    fn on_nodes(&self) -> usize {
-        let on_node = |(target, state): &(&Target, &State)| {
-            matches!((target, state), (Target::Node(_), State::UnderWay { .. }))
+    /// How many are under way of which this holds.
+    fn under_way(&self, holds: impl Fn(&Target, Urgency) -> bool) -> usize {
+        let counts = |(target, state): &(&Target, &State)| match state {
+            State::UnderWay { urgency, .. } => holds(target, *urgency),
+            State::Waiting { .. } => false,
         };
-        self.targets.iter().filter(on_node).count()
-    }
-
-    fn idle_of_allocations(&self) -> usize {
-        let idle = |(target, state): &(&Target, &State)| {
-            let idle = matches!(state, State::UnderWay { urgency: Urgency::Idle, .. });
-            idle && matches!(target, Target::Allocation(_))
-        };
-        self.targets.iter().filter(idle).count()
+        self.targets.iter().filter(counts).count()
     }
 
     fn count(&mut self, urgency: Urgency) -> &mut usize {
